@@ -1,0 +1,26 @@
+//! The seam between deciding and computing: a real model ([`super::forward`]) or a simulated one. Pure.
+
+use thiserror::Error;
+
+use crate::request::Request;
+use crate::step::{StepBatch, StepOutput};
+use crate::units::SeqId;
+
+/// Carries out steps. Owns whatever a sequence needs beyond its blocks: sampling parameters, grammar state.
+pub trait Executor: Send + 'static {
+    /// Called once per sequence before its first step; preemption does not repeat it.
+    fn admit(&mut self, request: &Request);
+
+    /// One forward pass; one outcome for each chunk with `sample`, in chunk order.
+    ///
+    /// On `Err` no token was drawn and the step may be run again: K and V written twice are the same.
+    fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError>;
+
+    /// The sequence has ended; unknown ones are ignored.
+    fn forget(&mut self, seq: SeqId);
+}
+
+/// A forward pass failed as a whole.
+#[derive(Debug, Error)]
+#[error("forward pass failed: {0}")]
+pub struct ExecuteError(pub String);

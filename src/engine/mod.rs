@@ -1,0 +1,4 @@
+//! The engine.
+
+pub mod command;
+pub mod executor;

@@ -1,0 +1,31 @@
+//! Forebay: an OpenAI-compatible inference server. One request's journey, in reading order:
+//!
+//! `api` parses JSON into a [`request::RawRequest`]; `generate` renders, tokenises and checks it into one
+//! [`request::Request`] per choice; the engine's inbox queues them in `intake`; between two steps the core admits them to
+//! the `scheduler`, which takes blocks from `kv` and plans token ranges; `model` runs the packed batch in
+//! `spawn_blocking`; `sampling` draws; events flow back to `generate`, which makes text, and `api` frames it.
+#![deny(unsafe_code)]
+
+pub mod clock;
+pub mod report;
+pub mod request;
+pub mod step;
+pub mod units;
+
+pub mod config;
+
+pub mod api;
+pub mod app;
+pub mod generate;
+pub mod text;
+
+pub mod engine;
+pub mod intake;
+pub mod kv;
+pub mod sampling;
+pub mod scheduler;
+
+pub mod kernels;
+pub mod model;
+
+pub mod metrics;

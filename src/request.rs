@@ -1,0 +1,395 @@
+//! The vocabulary of a request: what a route heard ([`RawRequest`]), what the engine may see ([`Request`]), what comes
+//! back ([`Event`]) and what can go wrong ([`RequestError`]). Pure.
+//!
+//! A `Request` is built in one place, [`Checked::into_requests`], so every route has the same checks.
+
+use thiserror::Error;
+
+use crate::step::Sampled;
+use crate::units::{SeqId, TokenId};
+
+/// What a route understood of its JSON, before any limit was checked. Numbers are as wide as JSON's.
+#[derive(Clone, Debug, Default)]
+pub struct RawRequest {
+    pub prompt: Prompt,
+    pub max_tokens: Option<i64>,
+    /// The name under which the route knows `max_tokens`, for error messages.
+    pub max_tokens_param: &'static str,
+    /// Used when `max_tokens` is absent; `None` means the rest of the context.
+    pub default_max_tokens: Option<u32>,
+    pub n: Option<i64>,
+    pub temperature: Option<f64>,
+    pub top_p: Option<f64>,
+    pub top_k: Option<i64>,
+    pub min_p: Option<f64>,
+    pub seed: Option<i64>,
+    pub stop: Vec<String>,
+    pub stop_token_ids: Vec<i64>,
+    pub ignore_eos: bool,
+    /// How many alternatives to report beside each sampled token's own logprob; `None` reports nothing.
+    pub logprobs: Option<i64>,
+    /// The name under which the route knows `logprobs`.
+    pub logprobs_param: &'static str,
+    pub priority: Priority,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prompt {
+    Text(String),
+    Tokens(Vec<i64>),
+    Chat(Vec<ChatMessage>),
+}
+
+impl Default for Prompt {
+    fn default() -> Prompt {
+        Prompt::Text(String::new())
+    }
+}
+
+/// One message of a chat, its content parts already joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatMessage {
+    pub role: String,
+    pub content: String,
+    pub name: Option<String>,
+}
+
+/// Who goes first, highest first in the derived order's ascending sense: `Critical < High < Normal < Low`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    Critical,
+    High,
+    #[default]
+    Normal,
+    Low,
+}
+
+/// What the model and the server allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Prompt and completion together, in tokens.
+    pub max_model_len: u32,
+    /// Width of the logits; every token id of a request lies below it.
+    pub vocab_size: u32,
+    /// The longest token's text in bytes: bounds a prompt's bytes before it is tokenised.
+    pub max_token_bytes: usize,
+    /// Largest `n`.
+    pub max_choices: u32,
+    pub max_stop_strings: usize,
+    pub max_stop_bytes: usize,
+    pub max_stop_tokens: usize,
+    pub max_logprobs: u32,
+}
+
+impl Limits {
+    pub fn new(max_model_len: u32, vocab_size: u32, max_token_bytes: usize) -> Limits {
+        Limits {
+            max_model_len,
+            vocab_size,
+            max_token_bytes,
+            max_choices: 8,
+            max_stop_strings: 4,
+            max_stop_bytes: 256,
+            max_stop_tokens: 128,
+            max_logprobs: 20,
+        }
+    }
+}
+
+/// How a token is drawn. The draw for position `p` is keyed by `(seed, p)` alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SamplingParams {
+    /// 0 is greedy: the highest logit, ties by lowest id.
+    pub temperature: f32,
+    pub top_p: f32,
+    /// 0 is off.
+    pub top_k: u32,
+    pub min_p: f32,
+    pub seed: u64,
+}
+
+impl SamplingParams {
+    pub const GREEDY: SamplingParams = SamplingParams { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: 0 };
+}
+
+/// One sequence's orders, checked: the prompt fits, the numbers are in range.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    id: SeqId,
+    prompt: Vec<TokenId>,
+    max_tokens: u32,
+    stop_tokens: Vec<TokenId>,
+    sampling: SamplingParams,
+    logprobs: Option<u32>,
+    priority: Priority,
+}
+
+impl Request {
+    pub fn id(&self) -> SeqId {
+        self.id
+    }
+
+    /// Never empty, and shorter than the context.
+    pub fn prompt(&self) -> &[TokenId] {
+        &self.prompt
+    }
+
+    /// At least 1; prompt and completion together fit the context.
+    pub fn max_tokens(&self) -> u32 {
+        self.max_tokens
+    }
+
+    /// Ends the completion when sampled: the model's EOS tokens (unless `ignore_eos`) and the request's own.
+    pub fn is_stop(&self, token: TokenId) -> bool {
+        self.stop_tokens.contains(&token)
+    }
+
+    pub fn sampling(&self) -> &SamplingParams {
+        &self.sampling
+    }
+
+    pub fn logprobs(&self) -> Option<u32> {
+        self.logprobs
+    }
+
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+}
+
+/// A raw request whose numbers are in range; only its prompt is not tokens yet.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    max_tokens: Option<u32>,
+    default_max_tokens: Option<u32>,
+    choices: u32,
+    sampling: SamplingParams,
+    stop_tokens: Vec<TokenId>,
+    ignore_eos: bool,
+    logprobs: Option<u32>,
+    priority: Priority,
+}
+
+/// What [`Checked::into_requests`] made: one request per choice.
+#[derive(Clone, Debug)]
+pub struct Built {
+    pub requests: Vec<Request>,
+    /// The client asked for more tokens than the context leaves; it gets what is left.
+    pub max_tokens_clamped: bool,
+}
+
+impl RawRequest {
+    /// Checks everything that needs no tokenizer. `entropy` becomes the seed when the client gave none.
+    pub fn check(&self, limits: &Limits, entropy: u64) -> Result<Checked, RequestError> {
+        let param = |name: &'static str, fallback: &'static str| if name.is_empty() { fallback } else { name };
+        let max_tokens_param = param(self.max_tokens_param, "max_tokens");
+        let logprobs_param = param(self.logprobs_param, "logprobs");
+        self.check_prompt_size(limits)?;
+        check_stops(&self.stop, limits)?;
+        Ok(Checked {
+            // More than the context is clamped later, so only the sign matters here.
+            max_tokens: integer(max_tokens_param, self.max_tokens, 1, i64::MAX)?.map(|n| n.min(u32::MAX.into()) as u32),
+            default_max_tokens: self.default_max_tokens,
+            choices: integer("n", self.n, 1, limits.max_choices.into())?.unwrap_or(1) as u32,
+            sampling: SamplingParams {
+                temperature: number("temperature", self.temperature, 0.0, 2.0)?.unwrap_or(1.0),
+                top_p: number("top_p", self.top_p, 0.0, 1.0)?.unwrap_or(1.0),
+                // -1 is vLLM's way to say "off".
+                top_k: integer("top_k", self.top_k, -1, i64::from(u32::MAX))?.unwrap_or(0).max(0) as u32,
+                min_p: number("min_p", self.min_p, 0.0, 1.0)?.unwrap_or(0.0),
+                seed: self.seed.map_or(entropy, |seed| seed as u64),
+            },
+            stop_tokens: check_tokens("stop_token_ids", &self.stop_token_ids, limits.max_stop_tokens, limits)?,
+            ignore_eos: self.ignore_eos,
+            logprobs: integer(logprobs_param, self.logprobs, 0, limits.max_logprobs.into())?.map(|n| n as u32),
+            priority: self.priority,
+        })
+    }
+
+    /// A prompt of more bytes than the context's longest tokens could hold is refused before it is tokenised.
+    fn check_prompt_size(&self, limits: &Limits) -> Result<(), RequestError> {
+        let bytes = match &self.prompt {
+            Prompt::Text(text) => text.len(),
+            Prompt::Chat(messages) => messages.iter().map(|m| m.content.len()).sum(),
+            Prompt::Tokens(tokens) => return check_prompt_length(tokens.len(), limits),
+        };
+        if bytes > limits.max_token_bytes.saturating_mul(limits.max_model_len as usize) {
+            let at_least = bytes.div_ceil(limits.max_token_bytes.max(1));
+            return Err(RequestError::ContextLength { prompt: at_least, limit: limits.max_model_len });
+        }
+        Ok(())
+    }
+}
+
+impl Checked {
+    pub fn choices(&self) -> u32 {
+        self.choices
+    }
+
+    /// Builds one request per choice. `ids` yields fresh sequence ids; `eos` are the model's end tokens.
+    pub fn into_requests(
+        self,
+        prompt: Vec<TokenId>,
+        eos: &[TokenId],
+        limits: &Limits,
+        mut ids: impl FnMut() -> SeqId,
+    ) -> Result<Built, RequestError> {
+        check_prompt_length(prompt.len(), limits)?;
+        let room = limits.max_model_len - prompt.len() as u32;
+        let asked = self.max_tokens.or(self.default_max_tokens);
+        let mut stop_tokens = self.stop_tokens;
+        if !self.ignore_eos {
+            stop_tokens.extend_from_slice(eos);
+        }
+        let requests = (0..self.choices).map(|choice| Request {
+            id: ids(),
+            prompt: prompt.clone(),
+            max_tokens: asked.unwrap_or(room).min(room),
+            stop_tokens: stop_tokens.clone(),
+            sampling: SamplingParams { seed: choice_seed(self.sampling.seed, choice), ..self.sampling },
+            logprobs: self.logprobs,
+            priority: self.priority,
+        });
+        Ok(Built { requests: requests.collect(), max_tokens_clamped: self.max_tokens.is_some_and(|n| n > room) })
+    }
+}
+
+/// Token ids from outside, each checked against the width of the logits.
+pub fn check_tokens(
+    param: &'static str,
+    tokens: &[i64],
+    max_len: usize,
+    limits: &Limits,
+) -> Result<Vec<TokenId>, RequestError> {
+    if tokens.len() > max_len {
+        return Err(RequestError::invalid(param, format!("has {} entries, at most {max_len} are allowed", tokens.len())));
+    }
+    let in_range = |&token: &i64| {
+        u32::try_from(token).ok().filter(|&token| token < limits.vocab_size).ok_or_else(|| {
+            let last = limits.vocab_size - 1;
+            RequestError::invalid(param, format!("token id {token} is outside the vocabulary (0 to {last})"))
+        })
+    };
+    tokens.iter().map(in_range).collect()
+}
+
+fn check_prompt_length(prompt: usize, limits: &Limits) -> Result<(), RequestError> {
+    if prompt == 0 {
+        return Err(RequestError::EmptyPrompt);
+    }
+    if prompt >= limits.max_model_len as usize {
+        return Err(RequestError::ContextLength { prompt, limit: limits.max_model_len });
+    }
+    Ok(())
+}
+
+fn check_stops(stops: &[String], limits: &Limits) -> Result<(), RequestError> {
+    let (max, max_bytes) = (limits.max_stop_strings, limits.max_stop_bytes);
+    if stops.len() > max {
+        return Err(RequestError::invalid("stop", format!("has {} strings, at most {max} are allowed", stops.len())));
+    }
+    if stops.iter().any(|stop| stop.is_empty() || stop.len() > max_bytes) {
+        return Err(RequestError::invalid("stop", format!("each stop string must have 1 to {max_bytes} bytes")));
+    }
+    Ok(())
+}
+
+fn integer(param: &'static str, value: Option<i64>, min: i64, max: i64) -> Result<Option<i64>, RequestError> {
+    match value {
+        Some(n) if max == i64::MAX && n < min => {
+            Err(RequestError::invalid(param, format!("must be at least {min}, got {n}")))
+        }
+        Some(n) if !(min..=max).contains(&n) => {
+            Err(RequestError::invalid(param, format!("must be between {min} and {max}, got {n}")))
+        }
+        other => Ok(other),
+    }
+}
+
+fn number(param: &'static str, value: Option<f64>, min: f64, max: f64) -> Result<Option<f32>, RequestError> {
+    match value {
+        // Written so that NaN fails too.
+        Some(x) if !(x >= min && x <= max) => {
+            Err(RequestError::invalid(param, format!("must be between {min} and {max}, got {x}")))
+        }
+        other => Ok(other.map(|x| x as f32)),
+    }
+}
+
+/// Choice 0 keeps the request's seed, so that `n` = 1 and the first of `n` = 4 agree; the others are spread by the
+/// golden-ratio increment of SplitMix64 (Steele, Lea, Flood 2014).
+fn choice_seed(seed: u64, choice: u32) -> u64 {
+    seed.wrapping_add(u64::from(choice).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+/// What a sequence tells its client. Exactly one of `Finished` and `Failed` comes, last.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A token, the one that ended the completion included.
+    Token(Sampled),
+    Finished(FinishReason),
+    Failed(RequestError),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FinishReason {
+    /// An EOS or stop token was drawn (it is the last `Token` event), or a stop string was found.
+    Stop,
+    /// `max_tokens` or the context is full.
+    Length,
+    /// The client went away or the operator ended it.
+    Abort,
+}
+
+/// Everything a client may meet. `api/error.rs` gives each variant its status and OpenAI error object.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RequestError {
+    #[error("the body is not valid JSON: {message}")]
+    InvalidJson { message: String },
+    #[error("'{param}': {message}")]
+    InvalidValue { param: String, message: String },
+    #[error("'{param}' is not supported: {message}")]
+    Unsupported { param: String, message: String },
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    #[error("This model's maximum context length is {limit} tokens, but the prompt has {prompt} and at least one must be left to generate.")]
+    ContextLength { prompt: usize, limit: u32 },
+    #[error("the chat template refused the messages: {message}")]
+    Template { message: String },
+    #[error("the model '{model}' does not exist")]
+    ModelNotFound { model: String },
+    #[error("there is no such route: {path}")]
+    RouteNotFound { path: String },
+    #[error("{method} is not allowed here")]
+    MethodNotAllowed { method: String },
+    #[error("the body is larger than {limit} bytes")]
+    BodyTooLarge { limit: usize },
+    #[error("the body did not arrive within {seconds} s")]
+    BodyTimeout { seconds: u64 },
+    #[error("content-type must be application/json")]
+    UnsupportedMediaType,
+    #[error("the queue is full ({capacity} requests); try again in {retry_after_s} s")]
+    QueueFull { capacity: usize, retry_after_s: u32 },
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    #[error("the engine is not running")]
+    EngineStopped,
+    #[error("the request was ended by the server's operator")]
+    Aborted,
+    #[error("the model produced values that are not finite for this request")]
+    NonFiniteLogits,
+    #[error("the model failed on this request")]
+    StepFailed,
+    #[error("the server failed on this request")]
+    Internal,
+}
+
+impl RequestError {
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> RequestError {
+        RequestError::InvalidValue { param: param.into(), message: message.into() }
+    }
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

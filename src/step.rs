@@ -1,0 +1,76 @@
+//! What crosses from decision to compute and back: plain vectors, no tensors. Pure.
+//!
+//! A step is one forward pass over a packed, ragged batch: one flat token axis on which the chunks of different
+//! sequences (prefill chunks and single decode tokens alike) lie one after another, without padding.
+
+use std::ops::Range;
+
+use crate::units::{BlockId, SeqId, TokenId};
+
+/// One forward pass, in physical terms. `T` is the number of tokens in the step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepBatch {
+    /// `[T]` token ids, chunk after chunk.
+    pub tokens: Vec<TokenId>,
+    /// `[T]` the position of each token in its own sequence, from 0.
+    pub positions: Vec<u32>,
+    /// `[T]` where each token's K and V are written: `block * block_size + offset`.
+    pub slots: Vec<u32>,
+    /// The block tables of all chunks, one after another; a chunk's own part is [`BatchChunk::table`].
+    pub tables: Vec<BlockId>,
+    /// One entry per sequence in the step, in the order of their rows.
+    pub chunks: Vec<BatchChunk>,
+    /// Copy-on-write orders `(from, to)`, to be carried out before anything is written.
+    pub copies: Vec<(BlockId, BlockId)>,
+}
+
+/// One sequence's part of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchChunk {
+    pub seq: SeqId,
+    /// Rows of the flat token axis; never empty. Their positions are consecutive.
+    pub rows: Range<usize>,
+    /// Entries of [`StepBatch::tables`]: logical block `i` of the sequence is `tables[table.start + i]`. Covers at
+    /// least `positions[rows.end - 1] + 1` tokens.
+    pub table: Range<usize>,
+    /// Whether the logits of the last row are wanted and a token is drawn from them.
+    pub sample: bool,
+}
+
+/// What a step brought: one outcome for each chunk with `sample`, in chunk order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepOutput {
+    pub outcomes: Vec<(SeqId, Outcome)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Token(Sampled),
+    /// This sequence alone failed; the others of the step are unaffected.
+    Failed(SequenceFault),
+}
+
+/// A drawn token and, where asked for, what else was likely.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampled {
+    pub token: TokenId,
+    pub logprobs: Option<Logprobs>,
+}
+
+/// Natural logarithms of probabilities under the model's own distribution (before temperature and filters).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logprobs {
+    /// Of the token that was drawn.
+    pub sampled: f32,
+    /// The most likely tokens, best first; ties by lowest id. As many as were asked for.
+    pub top: Vec<(TokenId, f32)>,
+}
+
+/// Why one sequence failed inside a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SequenceFault {
+    /// Its logits held a NaN or no finite value at all.
+    NonFiniteLogits,
+    /// The forward pass failed or panicked even with this sequence alone in the step.
+    Forward,
+}
