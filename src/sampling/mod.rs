@@ -1,1 +1,75 @@
-//! sampling
+//! Logits in, one token out. Pure: no clock, no global generator, no tensors.
+//!
+//! Order of operations, as in vLLM: temperature, min-p, top-k, top-p, draw. Sums run over ascending token ids (or, after
+//! top-p's sort, over descending probability with ties by id), so a draw depends on nothing but its own logits, the
+//! parameters, and `(seed, position)`.
+
+mod filters;
+mod logprobs;
+mod rng;
+
+use thiserror::Error;
+
+use crate::request::SamplingParams;
+use crate::step::Sampled;
+use crate::units::TokenId;
+
+use filters::Candidate;
+
+/// The logits held a NaN, +∞, or nothing above -∞.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("logits are not finite")]
+pub struct NonFinite;
+
+/// Draws the token that follows position `position - 1`, i.e. takes place `position` in its sequence.
+///
+/// `logits` is `[vocab]`; -∞ forbids a token. `logprobs` asks for that many alternatives beside the drawn token's own.
+pub fn sample(
+    logits: &[f32],
+    params: &SamplingParams,
+    position: u32,
+    logprobs: Option<u32>,
+) -> Result<Sampled, NonFinite> {
+    let best = greedy(logits)?;
+    let token = if params.temperature == 0.0 { best } else { draw(logits, logits[best as usize], params, position) };
+    Ok(Sampled { token, logprobs: logprobs.map(|count| logprobs::of(logits, token, count as usize)) })
+}
+
+/// The highest logit; ties go to the lowest id.
+fn greedy(logits: &[f32]) -> Result<TokenId, NonFinite> {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (id, &logit) in logits.iter().enumerate() {
+        if logit.is_nan() || logit == f32::INFINITY {
+            return Err(NonFinite);
+        }
+        if logit > best.1 {
+            best = (id as TokenId, logit);
+        }
+    }
+    if best.1 == f32::NEG_INFINITY { Err(NonFinite) } else { Ok(best.0) }
+}
+
+fn draw(logits: &[f32], max: f32, params: &SamplingParams, position: u32) -> TokenId {
+    let uniform = rng::uniform(params.seed, position);
+    let mut candidates = filters::weigh(logits, max, params);
+    filters::top_k(&mut candidates, params.top_k as usize);
+    filters::top_p(&mut candidates, params.top_p);
+    pick(&candidates, uniform)
+}
+
+/// Inverse transform over the candidates in their order. Never empty: the highest logit survives every filter.
+fn pick(candidates: &[Candidate], uniform: f64) -> TokenId {
+    let total: f64 = candidates.iter().map(|c| c.weight).sum();
+    let mut left = uniform * total;
+    for candidate in candidates {
+        left -= candidate.weight;
+        if left < 0.0 {
+            return candidate.token;
+        }
+    }
+    // Rounding may leave a crumb; it belongs to the last token that can be drawn at all.
+    candidates.iter().rev().find(|c| c.weight > 0.0).map_or(0, |c| c.token)
+}
+
+#[cfg(test)]
+mod tests;
