@@ -1,7 +1,7 @@
 //! Facts that the engine gives away: metrics, traces, the dashboard and the simulator read them. Pure.
 
 use crate::request::Event;
-use crate::units::{Micros, SeqId};
+use crate::units::SeqId;
 
 /// What one blocking call of the core did: one step, or a few (`engine.multi_step_count`).
 #[derive(Debug, Default)]
@@ -26,7 +26,6 @@ pub struct StepFacts {
     pub preempted: usize,
     /// The pass failed as a whole and was rerun one sequence at a time.
     pub rerun: bool,
-    pub took: Micros,
 }
 
 /// The engine's state between two steps.

@@ -1,1 +1,16 @@
-//! kv
+//! The paged KV cache's bookkeeping: which physical block belongs to whom. Pure: knows numbers of blocks, never memory;
+//! `model::kv_memory` holds the bytes. (Paging: Kwon et al., "Efficient Memory Management for Large Language Model Serving
+//! with PagedAttention", SOSP 2023.)
+//!
+//! ```text
+//! position p ─▶ logical block p / block_size ─▶ BlockTable ─▶ physical block ─▶ slot = block * block_size + p % block_size
+//! ```
+
+mod block_table;
+mod pool;
+
+pub use block_table::BlockTable;
+pub use pool::{Block, BlockPool, OutOfBlocks};
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,11 @@
-//! it
+//! One integration binary, a module per face.
+//!
+//! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
+//! (`server`). `openai`: the same, driven by the official Python package.
+
+mod engine;
+mod faults;
+mod http;
+mod openai;
+mod rig;
+mod server;

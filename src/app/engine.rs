@@ -1,0 +1,135 @@
+//! From configuration to a running engine loop.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use tokio::runtime;
+use tokio::sync::mpsc;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::engine::core::{self, Core};
+use crate::engine::forward::Forward;
+use crate::engine::heartbeat::Heartbeat;
+use crate::engine::{EngineHandle, run};
+use crate::generate::{Generator, GeneratorParts};
+use crate::intake;
+use crate::metrics::Metrics;
+use crate::model::{self, LoadedModel};
+use crate::request::Limits;
+use crate::scheduler;
+use crate::text::{ChatTemplate, Tokenizer};
+
+use super::memory::{self, KvNeeds, KvSize};
+use super::{Failure, input};
+
+/// Commands that may wait for the loop; beyond it their senders wait, which is how a flood is slowed down.
+const COMMAND_CAPACITY: usize = 1024;
+
+/// A loop that runs on a thread of its own, and what the HTTP face needs of it.
+pub struct RunningEngine {
+    pub handle: EngineHandle,
+    pub generator: Generator,
+    pub metrics: Arc<Metrics>,
+    pub heartbeat: Arc<Heartbeat>,
+    pub thread: JoinHandle<()>,
+    pub limits: Limits,
+    pub kv_tokens: usize,
+}
+
+pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
+    let mut loaded = model::load(&config.model.source, &config.model.load).map_err(input)?;
+    let context = loaded.max_position_embeddings;
+    let wanted = config.engine.max_model_len.unwrap_or(context).min(context) as usize;
+    let kv = kv_size(config, &loaded, wanted)?;
+    let block_size = config.kv_cache.block_size;
+    let kv_tokens = kv.num_blocks * block_size;
+    // A sequence must fit the pool alone, or it could never finish.
+    let max_model_len = wanted.min(kv_tokens);
+    report(&loaded, &kv, block_size, max_model_len, wanted);
+    loaded.model.allocate_kv(kv.num_blocks, block_size).map_err(input)?;
+
+    let core_config = core::Config {
+        scheduler: scheduler::Config {
+            max_num_seqs: config.engine.max_num_seqs,
+            max_num_batched_tokens: config.engine.max_num_batched_tokens,
+            max_model_len,
+            preemption: config.engine.preemption,
+        },
+        num_blocks: kv.num_blocks,
+        block_size,
+        multi_step_count: config.engine.multi_step_count,
+    };
+    let tokenizer = Arc::new(Tokenizer::from_json(&loaded.tokenizer_json).map_err(input)?);
+    let template = chat_template(&loaded)?;
+    let limits = Limits::new(max_model_len as u32, loaded.model.vocab_size() as u32, tokenizer.max_token_bytes());
+    let metrics = Metrics::new();
+    let heartbeat = Arc::new(Heartbeat::default());
+    let intake = intake::Config { queue_capacity: config.batching.queue_capacity };
+    let home = run::Home::new(intake, clock.clone(), metrics.clone(), heartbeat.clone());
+    let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
+    let handle = EngineHandle::new(sender);
+    let generator = Generator::new(GeneratorParts {
+        engine: handle.clone(),
+        tokenizer,
+        template,
+        eos: loaded.eos.clone(),
+        limits: limits.clone(),
+        model_id: config.model.served_names.first().cloned().unwrap_or_else(|| loaded.id.clone()),
+        aliases: config.model.served_names.iter().skip(1).cloned().collect(),
+    });
+    let core = Core::new(core_config, Forward::new(loaded.model));
+    let thread = spawn(core, home, commands)?;
+    Ok(RunningEngine { handle, generator, metrics, heartbeat, thread, limits, kv_tokens })
+}
+
+/// The loop has a runtime of its own: one thread for it and one, at most, for the step.
+fn spawn(
+    core: Core<Forward>,
+    home: run::Home,
+    commands: mpsc::Receiver<crate::engine::command::EngineCommand>,
+) -> Result<JoinHandle<()>, Failure> {
+    let runtime =
+        runtime::Builder::new_current_thread().max_blocking_threads(1).build().context("the engine's runtime")?;
+    let body = move || drop(runtime.block_on(run::run(core, home, commands)));
+    Ok(std::thread::Builder::new().name("engine".into()).spawn(body).context("the engine's thread")?)
+}
+
+fn kv_size(config: &Config, loaded: &LoadedModel, max_model_len: usize) -> Result<KvSize, Failure> {
+    let needs = KvNeeds {
+        bytes_per_token: loaded.model.kv_bytes_per_token(),
+        block_size: config.kv_cache.block_size,
+        max_num_seqs: config.engine.max_num_seqs,
+        max_model_len,
+    };
+    memory::kv_size(&needs, config.kv_cache.memory_bytes.unwrap_or_else(memory::auto_budget)).map_err(input)
+}
+
+fn chat_template(loaded: &LoadedModel) -> Result<Option<ChatTemplate>, Failure> {
+    let chat = &loaded.chat;
+    let compile = |source: &String| ChatTemplate::new(source, chat.bos_token.as_deref(), chat.eos_token.as_deref());
+    chat.template.as_ref().map(compile).transpose().map_err(input)
+}
+
+/// Said before anything large is allocated, so that the last line before an out-of-memory kill explains it.
+fn report(loaded: &LoadedModel, kv: &KvSize, block_size: usize, max_model_len: usize, wanted: usize) {
+    tracing::info!(
+        event = "model_loaded",
+        model = loaded.id,
+        parameters = loaded.model.spec().parameters(),
+        kv_blocks = kv.num_blocks,
+        kv_tokens = kv.num_blocks * block_size,
+        kv_mib = kv.bytes >> 20,
+        max_model_len,
+        "model loaded"
+    );
+    if max_model_len < wanted {
+        tracing::warn!(
+            event = "context_limited",
+            wanted,
+            max_model_len,
+            "the KV cache is smaller than the context; raise kv_cache.memory for the whole of it"
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! What travels into the step and back: the scheduler, the block pool and an executor. Pure.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::kv::BlockPool;
+use crate::report::{Snapshot, StepFacts, StepReport};
+use crate::request::{Event, Request, RequestError};
+use crate::scheduler::{self, Scheduler, StepPlan};
+use crate::step::{BatchChunk, Outcome, SequenceFault, StepBatch, StepOutput};
+use crate::units::{Micros, SeqId};
+
+use super::executor::{ExecuteError, Executor};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub scheduler: scheduler::Config,
+    pub num_blocks: usize,
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Decode steps per blocking call; 1 hears commands after each.
+    pub multi_step_count: usize,
+}
+
+/// Decides and computes. Moved by value into `spawn_blocking`, so nothing can touch it while a step runs.
+pub struct Core<E> {
+    config: Config,
+    scheduler: Scheduler,
+    pool: BlockPool,
+    executor: E,
+    /// Admitted and not ended.
+    live: BTreeSet<SeqId>,
+    steps_total: u64,
+    /// Of schedulers that were given up; see [`Core::start_over`].
+    preemptions_before: u64,
+}
+
+impl<E: Executor> Core<E> {
+    pub fn new(config: Config, executor: E) -> Core<E> {
+        Core {
+            config,
+            scheduler: Scheduler::new(config.scheduler),
+            pool: BlockPool::new(config.num_blocks, config.block_size),
+            executor,
+            live: BTreeSet::new(),
+            steps_total: 0,
+            preemptions_before: 0,
+        }
+    }
+
+    /// How many more sequences the scheduler has seats for.
+    pub fn room(&self) -> usize {
+        self.scheduler.free_seats()
+    }
+
+    pub fn admit(&mut self, requests: Vec<Request>) {
+        for request in requests {
+            self.live.insert(request.id());
+            self.executor.admit(&request);
+            self.scheduler.submit(request);
+        }
+    }
+
+    /// Ends a sequence without telling anyone; its blocks are free again.
+    pub fn abort(&mut self, seq: SeqId) {
+        if self.live.remove(&seq) {
+            self.scheduler.abort(seq, &mut self.pool);
+            self.executor.forget(seq);
+        }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    pub fn plan(&mut self, now: Micros) -> Option<StepPlan> {
+        self.scheduler.plan(&mut self.pool, now)
+    }
+
+    /// Runs the planned step, and up to `multi_step_count - 1` more while they only extend completions.
+    ///
+    /// Always comes back: a panic inside is caught, and costs the sequences that it can be attributed to, or else those
+    /// of the step.
+    pub fn execute(mut self, plan: StepPlan, now: Micros) -> (Core<E>, StepReport) {
+        let mut report = StepReport::default();
+        let mut next = Some(plan);
+        let mut steps = 0;
+        while let Some(plan) = next.take() {
+            steps += 1;
+            let again = steps < self.config.multi_step_count && plan.is_decode_only() && self.scheduler.waiting() == 0;
+            let whole = catch_unwind(AssertUnwindSafe(|| self.step(plan, &mut report)));
+            if whole.is_err() {
+                self.start_over(&mut report);
+                break;
+            }
+            if again {
+                next = self.plan(now);
+            }
+        }
+        self.forget_ended(&report);
+        report.after = self.snapshot();
+        (self, report)
+    }
+
+    fn step(&mut self, plan: StepPlan, report: &mut StepReport) {
+        let batch = self.scheduler.batch(&plan, &self.pool);
+        let (output, rerun) = match self.try_run(&batch) {
+            Ok(output) => (output, false),
+            Err(_) => (self.run_one_by_one(&batch), true),
+        };
+        self.steps_total += 1;
+        report.steps.push(StepFacts {
+            sequences: plan.chunks.len(),
+            prefill_tokens: plan.prefill_tokens(),
+            decode_tokens: plan.decode_tokens(),
+            preempted: plan.preempted.len(),
+            rerun,
+        });
+        report.events.extend(self.scheduler.commit(plan, &output, &mut self.pool));
+    }
+
+    /// The executor's step, its panics turned into errors. Running a step again is safe: K and V written twice are the
+    /// same, and no token was drawn.
+    fn try_run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
+        catch_unwind(AssertUnwindSafe(|| self.executor.run(batch)))
+            .unwrap_or_else(|_| Err(ExecuteError("the step panicked".into())))
+    }
+
+    /// A step failed as a whole: each sequence runs alone, so that only the culprit fails.
+    fn run_one_by_one(&mut self, batch: &StepBatch) -> StepOutput {
+        let mut outcomes = Vec::new();
+        for (i, chunk) in batch.chunks.iter().enumerate() {
+            // The copies are orders for the whole step; carrying them out again changes nothing.
+            let copies = if i == 0 { batch.copies.clone() } else { Vec::new() };
+            match self.try_run(&alone(batch, chunk, copies)) {
+                Ok(output) => outcomes.extend(output.outcomes),
+                Err(_) => outcomes.push((chunk.seq, Outcome::Failed(SequenceFault::Forward))),
+            }
+        }
+        StepOutput { outcomes }
+    }
+
+    /// The scheduler itself broke, which is a bug of ours: everything it held fails, and a new one begins. The queue at
+    /// home is untouched.
+    fn start_over(&mut self, report: &mut StepReport) {
+        self.preemptions_before += self.scheduler.preemptions_total();
+        let broken = std::mem::replace(&mut self.scheduler, Scheduler::new(self.config.scheduler));
+        let pool = std::mem::replace(&mut self.pool, BlockPool::new(self.config.num_blocks, self.config.block_size));
+        // Their block tables no longer add up; dropping them would trip over that, and they hold no memory to speak of.
+        std::mem::forget((broken, pool));
+        let ended: BTreeSet<SeqId> = ended(report).collect();
+        let failed = self.live.difference(&ended).map(|&seq| (seq, Event::Failed(RequestError::StepFailed)));
+        report.events.extend(failed.collect::<Vec<_>>());
+    }
+
+    fn forget_ended(&mut self, report: &StepReport) {
+        for seq in ended(report) {
+            self.live.remove(&seq);
+            self.executor.forget(seq);
+        }
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            waiting: self.scheduler.waiting(),
+            running: self.scheduler.running(),
+            blocks_total: self.pool.total(),
+            blocks_used: self.pool.used(),
+            preemptions_total: self.preemptions_before + self.scheduler.preemptions_total(),
+            steps_total: self.steps_total,
+            ..Snapshot::default()
+        }
+    }
+}
+
+fn ended(report: &StepReport) -> impl Iterator<Item = SeqId> + '_ {
+    let last = |(seq, event): &(SeqId, Event)| match event {
+        Event::Finished(_) | Event::Failed(_) => Some(*seq),
+        Event::Token(_) => None,
+    };
+    report.events.iter().filter_map(last)
+}
+
+/// The part of a batch that belongs to one chunk.
+fn alone(
+    batch: &StepBatch,
+    chunk: &BatchChunk,
+    copies: Vec<(crate::units::BlockId, crate::units::BlockId)>,
+) -> StepBatch {
+    let rows = chunk.rows.clone();
+    StepBatch {
+        tokens: batch.tokens[rows.clone()].to_vec(),
+        positions: batch.positions[rows.clone()].to_vec(),
+        slots: batch.slots[rows.clone()].to_vec(),
+        tables: batch.tables[chunk.table.clone()].to_vec(),
+        chunks: vec![BatchChunk { rows: 0..rows.len(), table: 0..chunk.table.len(), ..chunk.clone() }],
+        copies,
+    }
+}

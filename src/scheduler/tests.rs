@@ -1,0 +1,321 @@
+//! The real scheduler and pool under a small paged model that reads *through* the block tables, so that a wrong table, a
+//! block reused too early or a missing recomputation shows up as a wrong token.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::request::{FinishReason, Limits, Priority, Prompt, RawRequest};
+use crate::step::Sampled;
+use crate::units::TokenId;
+
+/// Remembers which token was written to which slot.
+struct PagedModel {
+    slots: Vec<Option<TokenId>>,
+    block_size: usize,
+}
+
+impl PagedModel {
+    fn run(&mut self, batch: &StepBatch) -> StepOutput {
+        let mut output = StepOutput::default();
+        for (slot, token) in batch.slots.iter().zip(&batch.tokens) {
+            self.slots[*slot as usize] = Some(*token);
+        }
+        for chunk in batch.chunks.iter().filter(|chunk| chunk.sample) {
+            let length = batch.positions[chunk.rows.end - 1] as usize + 1;
+            let table = &batch.tables[chunk.table.clone()];
+            let read = |p: usize| {
+                let slot = table[p / self.block_size].0 as usize * self.block_size + p % self.block_size;
+                self.slots[slot].expect("a slot that was written")
+            };
+            let token = next_token((0..length).map(read));
+            output.outcomes.push((chunk.seq, Outcome::Token(Sampled { token, logprobs: None })));
+        }
+        output
+    }
+}
+
+/// Depends on every token and its place. Never 0 or 1, so that 1 can be a stop token that does not come.
+fn next_token(tokens: impl Iterator<Item = TokenId>) -> TokenId {
+    let hash = tokens.fold(7u64, |h, token| (h ^ u64::from(token)).wrapping_mul(0x0100_0000_01B3).rotate_left(23));
+    2 + (hash % 250) as TokenId
+}
+
+fn prompt_of(seq: u64, length: usize) -> Vec<TokenId> {
+    (0..length as u64).map(|i| 2 + ((seq * 31 + i * 7) % 250) as TokenId).collect()
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    prompt: usize,
+    output: usize,
+    arrival: usize,
+    abort: Option<usize>,
+    priority: Priority,
+}
+
+fn job(prompt: usize, output: usize, arrival: usize) -> Job {
+    Job { prompt, output, arrival, abort: None, priority: Priority::Normal }
+}
+
+fn request(seq: u64, job: &Job) -> Request {
+    let prompt = prompt_of(seq, job.prompt);
+    let raw = RawRequest {
+        prompt: Prompt::Tokens(prompt.iter().map(|&t| i64::from(t)).collect()),
+        max_tokens: Some(job.output as i64),
+        priority: job.priority,
+        ..RawRequest::default()
+    };
+    let limits = Limits::new(4_096, 256, 8);
+    let checked = raw.check(&limits, 0).expect("in range");
+    checked.into_requests(prompt, &[1], &limits, || SeqId(seq)).expect("fits").requests.remove(0)
+}
+
+fn solo(seq: u64, job: &Job) -> Vec<TokenId> {
+    let mut tokens = prompt_of(seq, job.prompt);
+    for _ in 0..job.output {
+        tokens.push(next_token(tokens.iter().copied()));
+    }
+    tokens.split_off(job.prompt)
+}
+
+/// What a run did.
+#[derive(Debug, Default)]
+struct Run {
+    outputs: HashMap<u64, Vec<TokenId>>,
+    ended: HashMap<u64, usize>,
+    /// First admissions, in order.
+    admitted: Vec<u64>,
+    steps: usize,
+    peak_blocks: usize,
+    mixed_steps: usize,
+    preemptions: u64,
+    trace: Vec<String>,
+}
+
+/// Drives the jobs to their ends, recounting the pool after each step.
+fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Run {
+    let mut pool = BlockPool::new(num_blocks, block_size);
+    let mut model = PagedModel { slots: vec![None; num_blocks * block_size], block_size };
+    let mut scheduler = Scheduler::new(config);
+    let mut run = Run::default();
+    let total: usize = jobs.iter().map(|job| job.prompt + job.output).sum();
+    // Each step computes at least one token of the oldest; recomputation costs each at most its length per preemption,
+    // and it is preempted at most once per step of an older one.
+    let bound = jobs.iter().map(|job| job.arrival).max().unwrap_or(0) + total * (jobs.len() + 2) + 10;
+    for turn in 0.. {
+        assert!(turn < bound, "no end after {turn} steps: {run:?}");
+        for (seq, job) in jobs.iter().enumerate().filter(|(_, job)| job.arrival == turn) {
+            scheduler.submit(request(seq as u64, job));
+        }
+        for (seq, _) in jobs.iter().enumerate().filter(|(_, job)| job.abort == Some(turn) && job.arrival <= turn) {
+            if scheduler.abort(SeqId(seq as u64), &mut pool) {
+                *run.ended.entry(seq as u64).or_default() += 1;
+            }
+        }
+        let Some(plan) = scheduler.plan(&mut pool, Micros(turn as u64)) else {
+            assert_eq!((scheduler.waiting(), scheduler.running()), (0, 0), "live sequences but no plan");
+            if jobs.iter().all(|job| job.arrival <= turn) {
+                break;
+            }
+            continue;
+        };
+        check_plan(&plan, &config, &mut run);
+        let batch = scheduler.batch(&plan, &pool);
+        run.peak_blocks = run.peak_blocks.max(pool.used());
+        let output = model.run(&batch);
+        for (seq, event) in scheduler.commit(plan, &output, &mut pool) {
+            match event {
+                Event::Token(sampled) => run.outputs.entry(seq.0).or_default().push(sampled.token),
+                Event::Finished(_) | Event::Failed(_) => *run.ended.entry(seq.0).or_default() += 1,
+            }
+        }
+        assert!(scheduler.running() <= config.max_num_seqs);
+        pool.check(scheduler.tables());
+    }
+    assert_eq!(pool.used(), 0);
+    run.preemptions = scheduler.preemptions_total();
+    run
+}
+
+fn check_plan(plan: &StepPlan, config: &Config, run: &mut Run) {
+    let tokens: usize = plan.chunks.iter().map(|chunk| chunk.tokens.len()).sum();
+    assert!(tokens <= config.max_num_batched_tokens, "budget exceeded: {plan:?}");
+    assert!(plan.chunks.iter().all(|chunk| !chunk.tokens.is_empty()));
+    let mut seqs: Vec<SeqId> = plan.chunks.iter().map(|chunk| chunk.seq).collect();
+    seqs.sort_unstable();
+    seqs.dedup();
+    assert_eq!(seqs.len(), plan.chunks.len(), "one chunk per sequence: {plan:?}");
+    run.steps += 1;
+    run.mixed_steps += usize::from(plan.prefill_tokens() > 0 && plan.decode_tokens() > 0);
+    run.admitted
+        .extend(plan.admitted.iter().map(|seq| seq.0).filter(|seq| !run.admitted.contains(seq)).collect::<Vec<_>>());
+    run.trace.push(describe(plan));
+}
+
+/// `a[0..8] b+1 preempt c`: a computes positions 0 to 7, b its newest token, c lost its blocks.
+fn describe(plan: &StepPlan) -> String {
+    let name = |seq: SeqId| (b'a' + seq.0 as u8) as char;
+    let chunk = |chunk: &Chunk| match chunk.decode {
+        true => format!("{}+1", name(chunk.seq)),
+        false => format!("{}[{}..{}]", name(chunk.seq), chunk.tokens.start, chunk.tokens.end),
+    };
+    let preempted = plan.preempted.iter().map(|seq| format!("preempt {}", name(*seq)));
+    plan.chunks.iter().map(chunk).chain(preempted).collect::<Vec<_>>().join(" ")
+}
+
+const ROOMY: Config =
+    Config { max_num_seqs: 8, max_num_batched_tokens: 16, max_model_len: 4_096, preemption: Preemption::MostRecent };
+
+/// `jobs` like "8+4 6+2@1": prompt + output @ arrival. Blocks hold 4 tokens.
+fn check(jobs: &str, config: Config, num_blocks: usize, expected: &str) {
+    let parse = |text: &str| {
+        let (text, arrival) = text.split_once('@').unwrap_or((text, "0"));
+        let (prompt, output) = text.split_once('+').expect("prompt+output");
+        let number = |text: &str| text.parse().expect("a number");
+        job(number(prompt), number(output), number(arrival))
+    };
+    let jobs: Vec<Job> = jobs.split(' ').map(parse).collect();
+    assert_eq!(run(&jobs, config, num_blocks, 4).trace.join("; "), expected);
+}
+
+#[test]
+fn prefill_and_decode_share_a_step_and_decodes_come_first() {
+    check("8+4 6+2@1", ROOMY, 16, "a[0..8]; a+1 b[0..6]; a+1 b+1; a+1");
+}
+
+#[test]
+fn long_prompts_are_cut_by_what_the_decodes_leave() {
+    let config = Config { max_num_batched_tokens: 6, ..ROOMY };
+    check("4+4 11+1@1", config, 16, "a[0..4]; a+1 b[0..5]; a+1 b[5..10]; a+1 b[10..11]");
+}
+
+#[test]
+fn admission_stops_at_the_first_that_does_not_fit() {
+    // b needs 4 blocks of the 3 that are left; c would fit but stands behind it.
+    check("4+3 12+1 3+1", ROOMY, 5, "a[0..4]; a+1; a+1; b[0..12] c[0..3]");
+}
+
+#[test]
+fn seats_bound_the_running() {
+    check("3+2 3+2 3+2", Config { max_num_seqs: 2, ..ROOMY }, 16, "a[0..3] b[0..3]; a+1 b+1; c[0..3]; c+1");
+}
+
+#[test]
+fn the_newest_gives_way_and_recomputes_what_it_had() {
+    check("7+6 6+6", ROOMY, 4, "a[0..7] b[0..6]; a+1 b+1; a+1 preempt b; a+1; a+1; a+1; b[0..8]; b+1; b+1; b+1");
+}
+
+#[test]
+fn victims_follow_the_policy() {
+    let victims = |preemption| {
+        let mut jobs = [job(4, 9, 0), job(9, 6, 0), job(3, 12, 0)];
+        jobs[1].priority = Priority::Low;
+        let run = run(&jobs, Config { preemption, ..ROOMY }, 7, 4);
+        let first = run.trace.iter().find_map(|step| step.split_once("preempt ")).expect("a preemption");
+        first.1.chars().next().expect("a name")
+    };
+    assert_eq!(victims(Preemption::MostRecent), 'c');
+    assert_eq!(victims(Preemption::Longest), 'b');
+    assert_eq!(victims(Preemption::LowestPriority), 'b');
+}
+
+#[test]
+fn the_exact_workload_equals_solo_in_both_pools() {
+    let jobs = [job(3, 10, 0), job(6, 25, 2), job(4, 8, 4), job(5, 18, 6)];
+    for num_blocks in [64, 8] {
+        let run = run(&jobs, ROOMY, num_blocks, 4);
+        for (seq, job) in jobs.iter().enumerate() {
+            assert_eq!(run.outputs[&(seq as u64)], solo(seq as u64, job), "pool of {num_blocks}");
+        }
+        // Static reservation: each of the four the longest's blocks.
+        assert!(run.peak_blocks < 4 * 31usize.div_ceil(4), "{}", run.peak_blocks);
+        assert_eq!(run.preemptions > 0, num_blocks == 8);
+    }
+}
+
+#[test]
+fn ends_are_told_apart() {
+    let mut pool = BlockPool::new(8, 4);
+    let mut end_of = |request: Request, tokens: &[TokenId], config| {
+        let mut scheduler = Scheduler::new(config);
+        let seq = request.id();
+        scheduler.submit(request);
+        for &token in tokens {
+            let plan = scheduler.plan(&mut pool, Micros::ZERO).expect("live");
+            let outcome = Outcome::Token(Sampled { token, logprobs: None });
+            let output = StepOutput { outcomes: vec![(seq, outcome)] };
+            if let Some((_, Event::Finished(reason))) = scheduler.commit(plan, &output, &mut pool).pop() {
+                return reason;
+            }
+        }
+        panic!("no end");
+    };
+    assert_eq!(end_of(request(0, &job(3, 9, 0)), &[5, 6, 1], ROOMY), FinishReason::Stop);
+    assert_eq!(end_of(request(0, &job(3, 2, 0)), &[5, 6], ROOMY), FinishReason::Length);
+    assert_eq!(end_of(request(0, &job(3, 9, 0)), &[5, 6], Config { max_model_len: 5, ..ROOMY }), FinishReason::Length);
+}
+
+#[test]
+fn a_failed_sequence_leaves_alone() {
+    let mut pool = BlockPool::new(8, 4);
+    let mut scheduler = Scheduler::new(ROOMY);
+    (0..2).for_each(|seq| scheduler.submit(request(seq, &job(3, 9, 0))));
+    let plan = scheduler.plan(&mut pool, Micros::ZERO).expect("live");
+    let outcomes = vec![
+        (SeqId(0), Outcome::Failed(SequenceFault::NonFiniteLogits)),
+        (SeqId(1), Outcome::Token(Sampled { token: 9, logprobs: None })),
+    ];
+    let events = scheduler.commit(plan, &StepOutput { outcomes }, &mut pool);
+    assert_eq!(events[0], (SeqId(0), Event::Failed(RequestError::NonFiniteLogits)));
+    assert!(matches!(events[1], (SeqId(1), Event::Token(_))));
+    assert_eq!((scheduler.running(), pool.used()), (1, 1));
+    assert!(scheduler.abort(SeqId(1), &mut pool) && !scheduler.abort(SeqId(1), &mut pool));
+    assert_eq!(pool.used(), 0);
+}
+
+fn any_job() -> impl Strategy<Value = Job> {
+    let priority = prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low)];
+    (1usize..30, 1usize..20, 0usize..30, prop::option::weighted(0.2, 0usize..60), priority)
+        .prop_map(|(prompt, output, arrival, abort, priority)| Job { prompt, output, arrival, abort, priority })
+}
+
+fn any_preemption() -> impl Strategy<Value = Preemption> {
+    prop_oneof![Just(Preemption::MostRecent), Just(Preemption::Longest), Just(Preemption::LowestPriority)]
+}
+
+proptest! {
+    /// Blocks are recounted, budgets and seats checked, and the number of steps bounded inside `run`.
+    #[test]
+    fn any_workload_equals_solo_and_leaves_nothing_behind(
+        jobs in prop::collection::vec(any_job(), 1..16),
+        preemption in any_preemption(),
+        max_num_seqs in 1usize..8, max_num_batched_tokens in 1usize..40, spare in 0usize..30, block_size in prop_oneof![Just(1usize), Just(4), Just(16)],
+    ) {
+        // The pool holds the longest possible sequence, and some more.
+        let num_blocks = 50usize.div_ceil(block_size) + spare;
+        let config = Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption };
+        let run = run(&jobs, config, num_blocks, block_size);
+        for (seq, job) in jobs.iter().enumerate() {
+            let seq = seq as u64;
+            let output = run.outputs.get(&seq).cloned().unwrap_or_default();
+            let expected = solo(seq, job);
+            prop_assert!(expected.starts_with(&output), "sequence {} went another way", seq);
+            let aborted_before_arrival = job.abort.is_some_and(|at| at < job.arrival);
+            if job.abort.is_none() || aborted_before_arrival {
+                prop_assert_eq!(output, expected);
+            }
+            prop_assert_eq!(run.ended.get(&seq).copied(), Some(1), "exactly one end");
+        }
+        let mut by_arrival = run.admitted.clone();
+        by_arrival.sort_by_key(|&seq| (jobs[seq as usize].arrival, seq));
+        prop_assert_eq!(&run.admitted, &by_arrival, "admission is first in, first out");
+    }
+
+    #[test]
+    fn the_same_workload_makes_the_same_plans(jobs in prop::collection::vec(any_job(), 1..10), preemption in any_preemption()) {
+        let config = Config { max_model_len: 50, preemption, ..ROOMY };
+        prop_assert_eq!(run(&jobs, config, 14, 4).trace, run(&jobs, config, 14, 4).trace);
+    }
+}

@@ -1,0 +1,139 @@
+//! An engine loop in this process over a real model, for tests that need what HTTP hides: pools, steps, panics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay::clock::Clock;
+use forebay::engine::core::{Config, Core};
+use forebay::engine::executor::Executor;
+use forebay::engine::forward::Forward;
+use forebay::engine::heartbeat::Heartbeat;
+use forebay::engine::{EngineHandle, run};
+use forebay::intake;
+use forebay::metrics::Metrics;
+use forebay::model::{self, LoadOptions, Source};
+use forebay::request::{Event, FinishReason, Limits, Prompt, RawRequest, Request, RequestError};
+use forebay::scheduler::{self, Preemption};
+use forebay::units::{SeqId, TokenId};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::server::golden_folder;
+
+pub const BLOCK_SIZE: usize = 16;
+
+/// A loop under test. Dropping every handle ends it; `join` gives its core back.
+pub struct Rig<E: Executor = Forward> {
+    pub handle: EngineHandle,
+    pub task: JoinHandle<Core<E>>,
+    pub heartbeat: Arc<Heartbeat>,
+}
+
+/// What a test varies.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    pub num_blocks: usize,
+    pub max_num_seqs: usize,
+    pub max_num_batched_tokens: usize,
+    pub multi_step_count: usize,
+    pub queue_capacity: usize,
+    pub preemption: Preemption,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            num_blocks: 1_024,
+            max_num_seqs: 32,
+            max_num_batched_tokens: 64,
+            multi_step_count: 1,
+            queue_capacity: 1_000,
+            preemption: Preemption::MostRecent,
+        }
+    }
+}
+
+/// The embedded model.
+pub fn storyteller(setup: Setup) -> Rig {
+    rig(setup, &Source::Builtin, 1_024, |forward| forward)
+}
+
+/// The golden Llama, its executor wrapped.
+pub fn golden<E: Executor>(setup: Setup, wrap: impl FnOnce(Forward) -> E) -> Rig<E> {
+    rig(setup, &Source::Folder(golden_folder("llama")), 256, wrap)
+}
+
+fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl FnOnce(Forward) -> E) -> Rig<E> {
+    let mut model = model::load(source, &LoadOptions::default()).expect("the model loads").model;
+    model.allocate_kv(setup.num_blocks, BLOCK_SIZE).expect("memory for the cache");
+    let scheduler = scheduler::Config {
+        max_num_seqs: setup.max_num_seqs,
+        max_num_batched_tokens: setup.max_num_batched_tokens,
+        max_model_len: context.min(setup.num_blocks * BLOCK_SIZE),
+        preemption: setup.preemption,
+    };
+    let config = Config {
+        scheduler,
+        num_blocks: setup.num_blocks,
+        block_size: BLOCK_SIZE,
+        multi_step_count: setup.multi_step_count,
+    };
+    let core = Core::new(config, wrap(Forward::new(model)));
+    let heartbeat = Arc::new(Heartbeat::default());
+    let intake = intake::Config { queue_capacity: setup.queue_capacity };
+    let home = run::Home::new(intake, Clock::system(), Metrics::new(), heartbeat.clone());
+    let (sender, commands) = mpsc::channel(256);
+    Rig { handle: EngineHandle::new(sender), task: tokio::spawn(run::run(core, home, commands)), heartbeat }
+}
+
+impl<E: Executor> Rig<E> {
+    /// Submits one greedy request and collects everything it says.
+    pub async fn complete(&self, prompt: &[TokenId], max_tokens: i64) -> Completion {
+        collect(self.submit(prompt, max_tokens).await).await
+    }
+
+    pub async fn submit(&self, prompt: &[TokenId], max_tokens: i64) -> mpsc::Receiver<Event> {
+        let mut receivers = self.handle.submit(vec![request(prompt, max_tokens)]).await.expect("accepted");
+        receivers.remove(0)
+    }
+
+    /// Ends the loop and looks at its core.
+    pub async fn join(self) -> Core<E> {
+        drop(self.handle);
+        self.task.await.expect("the loop ends cleanly")
+    }
+}
+
+/// A finished sequence's tokens and how it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    pub tokens: Vec<TokenId>,
+    pub end: Result<FinishReason, RequestError>,
+}
+
+pub async fn collect(mut events: mpsc::Receiver<Event>) -> Completion {
+    let mut tokens = Vec::new();
+    loop {
+        match events.recv().await.expect("an end before the channel closes") {
+            Event::Token(sampled) => tokens.push(sampled.token),
+            Event::Finished(reason) => return Completion { tokens, end: Ok(reason) },
+            Event::Failed(error) => return Completion { tokens, end: Err(error) },
+        }
+    }
+}
+
+/// A greedy request that runs to its `max_tokens`.
+pub fn request(prompt: &[TokenId], max_tokens: i64) -> Request {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let raw = RawRequest {
+        prompt: Prompt::Tokens(prompt.iter().map(|&token| token.into()).collect()),
+        max_tokens: Some(max_tokens),
+        temperature: Some(0.0),
+        ignore_eos: true,
+        ..RawRequest::default()
+    };
+    let limits = Limits::new(1_024, 320, 64);
+    let checked = raw.check(&limits, 0).expect("in range");
+    let id = || SeqId(NEXT.fetch_add(1, Ordering::Relaxed));
+    checked.into_requests(prompt.to_vec(), &[], &limits, id).expect("fits").requests.remove(0)
+}
