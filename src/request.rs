@@ -144,6 +144,11 @@ impl Request {
         self.stop_tokens.contains(&token)
     }
 
+    /// The tokens for which [`Request::is_stop`] holds.
+    pub fn stop_tokens(&self) -> &[TokenId] {
+        &self.stop_tokens
+    }
+
     pub fn sampling(&self) -> &SamplingParams {
         &self.sampling
     }
@@ -262,7 +267,10 @@ pub fn check_tokens(
     limits: &Limits,
 ) -> Result<Vec<TokenId>, RequestError> {
     if tokens.len() > max_len {
-        return Err(RequestError::invalid(param, format!("has {} entries, at most {max_len} are allowed", tokens.len())));
+        return Err(RequestError::invalid(
+            param,
+            format!("has {} entries, at most {max_len} are allowed", tokens.len()),
+        ));
     }
     let in_range = |&token: &i64| {
         u32::try_from(token).ok().filter(|&token| token < limits.vocab_size).ok_or_else(|| {
@@ -352,7 +360,9 @@ pub enum RequestError {
     Unsupported { param: String, message: String },
     #[error("the prompt is empty")]
     EmptyPrompt,
-    #[error("This model's maximum context length is {limit} tokens, but the prompt has {prompt} and at least one must be left to generate.")]
+    #[error(
+        "This model's maximum context length is {limit} tokens, but the prompt has {prompt} and at least one must be left to generate."
+    )]
     ContextLength { prompt: usize, limit: u32 },
     #[error("the chat template refused the messages: {message}")]
     Template { message: String },

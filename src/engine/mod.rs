@@ -2,3 +2,6 @@
 
 pub mod command;
 pub mod executor;
+pub mod handle;
+
+pub use handle::EngineHandle;
