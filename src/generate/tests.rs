@@ -204,6 +204,8 @@ async fn a_stop_string_across_tokens_never_leaks() {
 #[tokio::test]
 async fn held_text_is_released_with_its_tokens() {
     check(stopping("abc"), "abd", FinishReason::Length, r#"0:"abd"x3 0:Length 3"#).await;
+    // The second `a` releases the first and is held itself.
+    check(stopping("ab"), "aa", FinishReason::Length, r#"0:"a"x1 0:"a"x1 0:Length 2"#).await;
     check(stopping("abc"), "ab", FinishReason::Length, r#"0:"ab"x2 0:Length 2"#).await;
     check(stopping("abc"), "xab<|end|>", FinishReason::Stop, r#"0:"x"x1 0:"ab"x3 0:Stop 4"#).await;
 }

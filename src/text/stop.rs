@@ -124,8 +124,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_cutting_gives_the_definition(
-            stops in proptest::collection::vec("[abé]{1,4}", 0..4),
-            pieces in proptest::collection::vec("[abéc]{0,4}", 0..12),
+            stops in proptest::collection::vec("[aé]{1,4}", 0..4),
+            pieces in proptest::collection::vec("[aé]{0,3}b?[aé]{0,3}", 0..8),
         ) {
             let mut matcher = StopMatcher::new(stops.clone());
             let (mut text, mut stopped) = (String::new(), false);
