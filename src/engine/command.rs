@@ -10,25 +10,16 @@ use crate::units::SeqId;
 #[derive(Debug)]
 pub enum EngineCommand {
     /// All sequences of the group are queued, or none is.
-    Submit {
-        group: Vec<Submission>,
-        reply: oneshot::Sender<Result<(), RequestError>>,
-    },
+    Submit { group: Vec<Submission>, reply: oneshot::Sender<Result<(), RequestError>> },
     /// Ends a sequence wherever it is; unknown or ended ones are ignored.
-    Abort {
-        seq: SeqId,
-    },
-    Stats {
-        reply: oneshot::Sender<Snapshot>,
-    },
+    Abort { seq: SeqId },
+    Stats { reply: oneshot::Sender<Snapshot> },
     /// No step starts until `Resume`; requests are still queued.
     Pause,
     Resume,
     /// Running sequences finish; queued and new ones are refused with [`RequestError::ShuttingDown`]. The reply comes
     /// when nothing is left.
-    Drain {
-        reply: oneshot::Sender<()>,
-    },
+    Drain { reply: oneshot::Sender<()> },
     /// Everything live is ended with [`RequestError::ShuttingDown`] and the loop returns.
     Shutdown,
 }
