@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::units::Micros;
 
@@ -40,4 +40,9 @@ impl Clock {
             micros.fetch_add(by.0, Ordering::SeqCst);
         }
     }
+}
+
+/// The wall clock, in seconds since 1970: for dates shown to people, never for durations. 0 when it is set before 1970.
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

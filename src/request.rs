@@ -144,6 +144,11 @@ impl Request {
         self.stop_tokens.contains(&token)
     }
 
+    /// The tokens for which [`Request::is_stop`] holds.
+    pub fn stop_tokens(&self) -> &[TokenId] {
+        &self.stop_tokens
+    }
+
     pub fn sampling(&self) -> &SamplingParams {
         &self.sampling
     }

@@ -1,1 +1,27 @@
-//! text
+//! Between text and tokens: chat messages become a prompt, tokens become text again, stop strings end it. Pure: bytes,
+//! strings and ids in and out; no files, no clock, no logs; the model, JSON bodies and channels are unknown here.
+//!
+//! ```text
+//! messages ─▶ ContentGuard ─▶ ChatTemplate ─▶ Tokenizer ─▶ ids    (generate::prepare)
+//! ids ─▶ Detokenizer ─▶ StopMatcher ─▶ text                        (generate::choice)
+//! ```
+//! Templates and tokenizer files come with a model and are not trusted: templates run on fuel and bounded output, and a
+//! panic inside the tokenizer crate becomes an error value.
+
+mod chat_template;
+mod content_guard;
+mod detokenizer;
+mod spelling;
+mod stop;
+mod strftime;
+mod tokenizer;
+mod utf8;
+
+pub use chat_template::{ChatTemplate, TemplateError};
+pub use content_guard::ContentGuard;
+pub use detokenizer::Detokenizer;
+pub use stop::{Scan, StopMatcher};
+pub use tokenizer::{Tokenizer, TokenizerError};
+
+#[cfg(test)]
+pub(crate) mod fixtures;

@@ -1,0 +1,153 @@
+//! From what a route heard to what it says back, for every face (api, ffi, jobs).
+//!
+//! ```text
+//! RawRequest ─ check ─ prepare.rs: render, tokenise ─ into_requests ─▶ EngineHandle::submit
+//!                      generation.rs: merge the choices ◀── Event ──┘
+//!                      choice.rs: tokens → text, stop strings ─▶ Delta
+//! ```
+//! Knows text and tokens, knows nothing of JSON, batches or models.
+
+mod choice;
+mod generation;
+mod prepare;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::engine::EngineHandle;
+use crate::request::{Built, FinishReason, Limits, RawRequest, RequestError};
+use crate::text::{ChatTemplate, ContentGuard, Tokenizer};
+use crate::units::{SeqId, TokenId};
+
+pub use generation::Generation;
+
+use choice::Choice;
+use generation::Unfinished;
+use prepare::Preparer;
+
+/// The name under which the model is always served.
+const DEFAULT_ALIAS: &str = "default";
+
+/// What a [`Generator`] is made of.
+pub struct GeneratorParts {
+    pub engine: EngineHandle,
+    pub tokenizer: Arc<Tokenizer>,
+    /// Without one, chats are refused.
+    pub template: Option<ChatTemplate>,
+    /// The model's own end tokens.
+    pub eos: Vec<TokenId>,
+    pub limits: Limits,
+    pub model_id: String,
+    /// Further names under which the model is served.
+    pub aliases: Vec<String>,
+}
+
+/// Starts generations. Cheap to clone.
+#[derive(Clone)]
+pub struct Generator(Arc<Shared>);
+
+struct Shared {
+    engine: EngineHandle,
+    preparer: Arc<Preparer>,
+    eos: Vec<TokenId>,
+    limits: Limits,
+    model_id: String,
+    aliases: Vec<String>,
+    next_seq: AtomicU64,
+}
+
+/// What a choice of a [`Generation`] says. Exactly one of `Finished` and `Failed` comes for each, last.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Delta {
+    Text(TextDelta),
+    Finished {
+        reason: FinishReason,
+        /// Up to the token that ended the completion, that one included.
+        completion_tokens: u32,
+    },
+    Failed(RequestError),
+}
+
+/// Whole characters and the tokens that began in them. The texts of a choice's deltas, concatenated, are its completion;
+/// their tokens, concatenated, are its tokens, end token included.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TextDelta {
+    /// Empty at most in the last one, where tokens without text are left over.
+    pub text: String,
+    pub tokens: Vec<TokenId>,
+    /// One for each of `tokens` where logprobs were asked for, else none.
+    pub logprobs: Vec<TokenLogprob>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprob {
+    pub token: TokenId,
+    /// The token on its own, U+FFFD where it holds part of a character.
+    pub text: String,
+    pub bytes: Vec<u8>,
+    pub logprob: f32,
+    /// Best first.
+    pub top: Vec<TopLogprob>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopLogprob {
+    pub token: TokenId,
+    pub text: String,
+    pub bytes: Vec<u8>,
+    pub logprob: f32,
+}
+
+impl Generator {
+    pub fn new(parts: GeneratorParts) -> Generator {
+        let GeneratorParts { engine, tokenizer, template, eos, limits, model_id, aliases } = parts;
+        let guard = ContentGuard::new(tokenizer.special_texts());
+        let preparer = Arc::new(Preparer { tokenizer, template, guard, limits: limits.clone() });
+        Generator(Arc::new(Shared { engine, preparer, eos, limits, model_id, aliases, next_seq: AtomicU64::new(0) }))
+    }
+
+    /// Checks, renders, tokenises and submits a request. When this returns, its sequences are queued.
+    ///
+    /// Dropped while it waits, it leaves nothing behind in the engine.
+    pub async fn start(&self, raw: RawRequest) -> Result<Generation, RequestError> {
+        let shared = &self.0;
+        // First, and before anything costs time: a request out of bounds is refused for the price of looking at it.
+        let checked = raw.check(&shared.limits, entropy())?;
+        let prompt_tokens = prepare::tokens(&shared.preparer, raw.prompt).await?;
+        let ids = || SeqId(shared.next_seq.fetch_add(1, Ordering::Relaxed));
+        let Built { requests, max_tokens_clamped } =
+            checked.into_requests(prompt_tokens.clone(), &shared.eos, &shared.limits, ids)?;
+        let choices =
+            requests.iter().map(|request| Choice::new(&shared.preparer.tokenizer, request, &raw.stop)).collect();
+        let mut unfinished = Unfinished::new(shared.engine.clone(), requests.iter().map(|request| request.id()));
+        let events = shared.engine.submit(requests).await.inspect_err(|_| unfinished.refused())?;
+        Ok(Generation::new(prompt_tokens, max_tokens_clamped, choices, events, unfinished))
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    pub fn model_id(&self) -> &str {
+        &self.0.model_id
+    }
+
+    /// The other names of the model, `default` not among them.
+    pub fn model_aliases(&self) -> &[String] {
+        &self.0.aliases
+    }
+
+    /// Whether a request for the model `name` is for this one.
+    pub fn served(&self, name: &str) -> bool {
+        name == self.model_id() || name == DEFAULT_ALIAS || self.0.aliases.iter().any(|alias| alias == name)
+    }
+}
+
+/// The seed of a request that brought none: the standard library's hash keys are random, and differ from call to call.
+fn entropy() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests;
