@@ -15,7 +15,6 @@ pub mod units;
 pub mod config;
 
 pub mod api;
-pub mod app;
 pub mod generate;
 pub mod text;
 

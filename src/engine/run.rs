@@ -25,7 +25,11 @@ const COMMANDS_PER_TURN: usize = 64;
 
 /// Runs until `Shutdown` comes or every sender of `commands` is gone, finishing the step under way. Whatever is still
 /// live then is ended with [`RequestError::ShuttingDown`].
-pub async fn run<E: Executor>(mut core: Core<E>, mut home: Home, mut commands: mpsc::Receiver<EngineCommand>) -> Core<E> {
+pub async fn run<E: Executor>(
+    mut core: Core<E>,
+    mut home: Home,
+    mut commands: mpsc::Receiver<EngineCommand>,
+) -> Core<E> {
     home.note(&core);
     while !home.ending {
         home.hear_waiting(&mut commands);
@@ -158,7 +162,10 @@ impl Home {
     fn rest<E: Executor>(&mut self, core: &Core<E>) {
         self.heartbeat.rest();
         if self.inbox.is_draining() && core.is_idle() {
-            self.drains.drain(..).for_each(|reply| drop(reply.send(())));
+            self.drains.drain(..).for_each(|reply: oneshot::Sender<()>| {
+                // Whoever asked may have stopped waiting.
+                let _ = reply.send(());
+            });
         }
     }
 
@@ -166,7 +173,11 @@ impl Home {
         let now = self.clock.now();
         self.metrics.steps(&report);
         for facts in report.steps.iter().filter(|facts| facts.rerun) {
-            tracing::error!(event = "step_failed", sequences = facts.sequences, "a step failed and was rerun one by one");
+            tracing::error!(
+                event = "step_failed",
+                sequences = facts.sequences,
+                "a step failed and was rerun one by one"
+            );
         }
         self.outlets.deliver(report.events, now, &self.metrics);
     }

@@ -1,1 +1,23 @@
-//! kernels
+//! The arithmetic of the CPU path: plain `f32` slices in, plain `f32` slices out. Knows nothing of models or batches.
+//!
+//! One folder per op; its `mod.rs` is the definition in plain Rust, with a test against a naive double-precision one.
+//! Two promises hold for all of them, and everything built on top relies on both:
+//!
+//! - **Batched equals solo, bit for bit.** The order in which one output's terms are added depends on the width of the
+//!   row or on absolute positions, never on how many rows there are, how work is cut or how many threads share it.
+//! - **Every instruction set gives the same bits.** Products are rounded before they are added (no fused multiply-add),
+//!   and all variants keep the same [`dot::LANES`] partial sums; wider registers only do more of them at once.
+//!
+//! ```text
+//! matmul ─┐
+//! attention ┼─→ dot (the fixed order of additions)     parallel (who computes which rows)
+//! norm ───┘
+//! ```
+
+pub mod activation;
+pub mod attention;
+pub mod dot;
+pub mod matmul;
+pub mod norm;
+pub mod parallel;
+pub mod rope;

@@ -1,1 +1,158 @@
-//! model
+//! One decoder-only transformer: weights, the paged cache's bytes, and the forward pass over packed ragged batches.
+//!
+//! Knows nothing of requests, scheduling or text: a [`StepBatch`] of plain vectors comes in, logits go out.
+//!
+//! ```text
+//! load.rs ─ arch.rs (config.json → spec.rs) ─ weights/ (checked files → tensors)
+//! forward: batch.rs (StepBatch checked → flat indices) → kv_memory.rs (copies) → decoder.rs → backend.rs
+//!                                                                     cpu.rs over kernels ┴ candle.rs: CUDA, Metal, oracle
+//! ```
+//! On the CPU a sequence's logits do not depend, to the last bit, on who shares its step, how its prompt was cut into
+//! chunks, which blocks hold its past, or how many threads compute.
+
+mod arch;
+mod backend;
+mod batch;
+#[cfg(feature = "builtin-model")]
+mod builtin;
+mod candle;
+mod cpu;
+mod decoder;
+mod error;
+mod json;
+mod kv_memory;
+mod load;
+mod rope;
+mod spec;
+mod weights;
+
+use thiserror::Error;
+
+use crate::step::StepBatch;
+use candle::Candle;
+use cpu::Cpu;
+
+pub use backend::DeviceError;
+pub use batch::BatchError;
+pub use error::{HeaderRule, LoadError, TensorRule};
+pub use load::{ChatFiles, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, load};
+pub use spec::{Activation, Bias, DecoderSpec, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling};
+
+/// Weights on a device, and the cache once [`Model::allocate_kv`] has made it.
+pub struct Model {
+    spec: DecoderSpec,
+    on: Placed,
+}
+
+enum Placed {
+    Cpu(Parts<Cpu>),
+    Candle(Parts<Candle>),
+}
+
+struct Parts<B: backend::Backend> {
+    backend: B,
+    weights: weights::decoder::DecoderWeights<B>,
+    kv: Option<kv_memory::KvMemory<B>>,
+}
+
+/// Whose logits are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// The last row of each chunk with `sample`, in chunk order.
+    Sampled,
+    /// Every row of the flat token axis.
+    All,
+}
+
+/// `[rows, vocab]`. NaN and infinities are passed on as they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logits {
+    pub rows: usize,
+    pub vocab: usize,
+    pub data: Vec<f32>,
+}
+
+impl Logits {
+    pub fn row(&self, row: usize) -> &[f32] {
+        &self.data[row * self.vocab..][..self.vocab]
+    }
+}
+
+/// A forward pass that did not happen, or (for a device) did not finish; running the same step again is safe, for keys
+/// and values written twice are the same.
+#[derive(Debug, Error)]
+pub enum ForwardError {
+    #[error("no cache: allocate_kv was not called")]
+    NoCache,
+    /// Nothing was computed or written.
+    #[error("inconsistent batch: {0}")]
+    Batch(#[from] BatchError),
+    #[error("device: {0}")]
+    Device(#[from] DeviceError),
+}
+
+impl Model {
+    pub fn spec(&self) -> &DecoderSpec {
+        &self.spec
+    }
+
+    /// Entries of a row of logits. A tokenizer may know fewer.
+    pub fn vocab_size(&self) -> usize {
+        self.spec.vocab
+    }
+
+    /// Bytes of cached keys and values for one token, all layers together.
+    pub fn kv_bytes_per_token(&self) -> usize {
+        self.spec.kv_bytes_per_token()
+    }
+
+    /// Makes the cache, filled with zeros; replaces an earlier one. On an error there is none.
+    pub fn allocate_kv(&mut self, num_blocks: usize, block_size: usize) -> Result<(), DeviceError> {
+        let paging = batch::Paging { num_blocks, block_size };
+        match &mut self.on {
+            Placed::Cpu(parts) => parts.allocate_kv(&self.spec, paging),
+            Placed::Candle(parts) => parts.allocate_kv(&self.spec, paging),
+        }
+    }
+
+    /// One step: carries out the batch's copies, writes the keys and values of its tokens, returns the wanted logits.
+    pub fn forward(&mut self, batch: &StepBatch, rows: Rows) -> Result<Logits, ForwardError> {
+        let selected: Vec<usize> = match rows {
+            Rows::All => (0..batch.tokens.len()).collect(),
+            Rows::Sampled => {
+                let sampled = batch.chunks.iter().filter(|chunk| chunk.sample);
+                sampled.map(|chunk| chunk.rows.end.saturating_sub(1)).collect()
+            }
+        };
+        let rows = selected.len();
+        let data = match &mut self.on {
+            Placed::Cpu(parts) => parts.forward(&self.spec, batch, selected)?,
+            Placed::Candle(parts) => parts.forward(&self.spec, batch, selected)?,
+        };
+        Ok(Logits { rows, vocab: self.spec.vocab, data })
+    }
+}
+
+impl<B: backend::Backend> Parts<B> {
+    fn allocate_kv(&mut self, spec: &DecoderSpec, paging: batch::Paging) -> Result<(), DeviceError> {
+        self.kv = None; // before the new one is made: both may not fit
+        self.kv = Some(kv_memory::KvMemory::new(&self.backend, spec, paging)?);
+        Ok(())
+    }
+
+    fn forward(
+        &mut self,
+        spec: &DecoderSpec,
+        batch: &StepBatch,
+        selected: Vec<usize>,
+    ) -> Result<Vec<f32>, ForwardError> {
+        let kv = self.kv.as_mut().ok_or(ForwardError::NoCache)?;
+        let step = batch::Step::new(batch, selected, spec.vocab, kv.layout.paging)?;
+        kv.copy(&self.backend, &batch.copies)?;
+        let decoder = decoder::Decoder { backend: &self.backend, spec, weights: &self.weights };
+        Ok(decoder.forward(kv, step)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

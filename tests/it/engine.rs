@@ -39,8 +39,10 @@ fn workload(seed: u64, vocab: TokenId, longest_prompt: usize) -> Vec<Job> {
 
 fn with_aborts(mut jobs: Vec<Job>, seed: u64) -> Vec<Job> {
     let mut rng = StdRng::seed_from_u64(seed);
-    for job in jobs.iter_mut().filter(|_| rng.random_bool(0.3)) {
-        job.abandoned_after = Some(rng.random_range(0..job.max_tokens as usize + 1) / 2);
+    for job in &mut jobs {
+        if rng.random_bool(0.3) {
+            job.abandoned_after = Some(rng.random_range(0..job.max_tokens as usize + 1) / 2);
+        }
     }
     jobs
 }

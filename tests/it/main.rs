@@ -1,11 +1,9 @@
 //! One integration binary, a module per face.
 //!
-//! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
-//! (`server`). `openai`: the same, driven by the official Python package.
+//! `goldens`: the decoder against reference logits. `engine`: the loop in this process, over real models (`rig`).
+//! `http`, `faults`: the real binary over loopback (`server`). `openai`: the same, driven by the official Python package.
 
 mod engine;
-mod faults;
-mod http;
-mod openai;
+mod goldens;
 mod rig;
 mod server;

@@ -1,0 +1,67 @@
+//! The dozen ops that the decoder needs, and nothing else: the seam between the model and what computes it.
+//!
+//! Shapes are row-major: `T` rows (tokens of the step), then a width. Activations are `f32` everywhere. Ops that take a
+//! tensor by value may work in place. Implementations: [`super::cpu`] over our kernels, [`super::candle`] for CUDA, Metal
+//! and as the oracle of the former.
+
+use thiserror::Error;
+
+use super::batch::Step;
+use super::kv_memory::KvLayout;
+use super::rope::Angles;
+use super::spec::Activation;
+use crate::kernels::attention;
+
+/// A device refused: out of memory, a failed launch. The message is the library's own.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct DeviceError(pub String);
+
+pub(super) type Result<T> = std::result::Result<T, DeviceError>;
+
+pub(super) trait Backend {
+    /// Activations `[T, width]`.
+    type Tensor;
+    /// A linear layer's weights or an embedding table, `[outputs, inputs]`.
+    type Matrix;
+    /// A norm's weights or a bias.
+    type Vector;
+    /// One layer's keys and values: two times `[num_blocks, block_size, kv_heads, head_dim]`.
+    type Kv;
+    /// A step's indices and angles, where the ops want them.
+    type Plan;
+
+    fn matrix(&self, data: Vec<f32>, outputs: usize, inputs: usize) -> Result<Self::Matrix>;
+    fn vector(&self, data: Vec<f32>) -> Result<Self::Vector>;
+    /// Filled with zeros.
+    fn kv(&self, layout: &KvLayout) -> Result<Self::Kv>;
+    /// `windows` are those that [`Backend::attention`] will be asked for in this step.
+    fn plan(&self, step: Step, angles: Angles, windows: &[Option<usize>]) -> Result<Self::Plan>;
+
+    /// Rows of `table` by token id.
+    fn embed(&self, table: &Self::Matrix, plan: &Self::Plan) -> Result<Self::Tensor>;
+    /// `x · weightᵀ + bias`.
+    fn linear(&self, x: &Self::Tensor, weight: &Self::Matrix, bias: Option<&Self::Vector>) -> Result<Self::Tensor>;
+    fn add(&self, x: Self::Tensor, y: &Self::Tensor) -> Result<Self::Tensor>;
+    /// Each consecutive group as wide as `weight` on its own: a row, or a head of a row.
+    fn rms_norm(&self, x: &Self::Tensor, weight: &Self::Vector, eps: f32) -> Result<Self::Tensor>;
+    /// Rotates each head of `x` by its row's angles.
+    fn rope(&self, x: Self::Tensor, plan: &Self::Plan, head_dim: usize) -> Result<Self::Tensor>;
+    /// Writes the step's keys and values to their slots.
+    fn store(&self, kv: &mut Self::Kv, plan: &Self::Plan, k: &Self::Tensor, v: &Self::Tensor) -> Result<()>;
+    /// Each row against the cached positions that it sees.
+    fn attention(
+        &self,
+        q: &Self::Tensor,
+        kv: &Self::Kv,
+        plan: &Self::Plan,
+        shape: &attention::Shape,
+    ) -> Result<Self::Tensor>;
+    /// `activation(gate) * up`.
+    fn gate(&self, gate: Self::Tensor, up: &Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
+    /// The rows whose logits are wanted.
+    fn select(&self, x: Self::Tensor, plan: &Self::Plan) -> Result<Self::Tensor>;
+    fn read(&self, x: Self::Tensor) -> Result<Vec<f32>>;
+    /// Copies a whole block of one layer.
+    fn copy_block(&self, kv: &mut Self::Kv, layout: &KvLayout, from: u32, to: u32) -> Result<()>;
+}

@@ -1,0 +1,140 @@
+//! The CPU, over our own kernels: activations are plain `Vec<f32>`, `[T, width]`. Bit-identical under any batching.
+
+use super::backend::{Backend, DeviceError, Result};
+use super::batch::Step;
+use super::kv_memory::KvLayout;
+use super::rope::Angles;
+use super::spec::Activation;
+use crate::kernels::attention::{Query, Shape};
+use crate::kernels::{activation, attention, matmul, norm, rope};
+
+pub(super) struct Cpu;
+
+/// `[outputs, inputs]`, always `f32`: BF16 and F16 checkpoints are widened when they are loaded (exactly, both fit), for
+/// the plain kernels would otherwise widen each weight once per use.
+pub(super) struct Matrix {
+    data: Vec<f32>,
+    inputs: usize,
+}
+
+pub(super) struct Kv {
+    pub keys: Vec<f32>,
+    pub values: Vec<f32>,
+}
+
+pub(super) struct Plan {
+    step: Step,
+    angles: Angles,
+}
+
+impl Backend for Cpu {
+    type Tensor = Vec<f32>;
+    type Matrix = Matrix;
+    type Vector = Vec<f32>;
+    type Kv = Kv;
+    type Plan = Plan;
+
+    fn matrix(&self, data: Vec<f32>, _outputs: usize, inputs: usize) -> Result<Matrix> {
+        Ok(Matrix { data, inputs })
+    }
+
+    fn vector(&self, data: Vec<f32>) -> Result<Vec<f32>> {
+        Ok(data)
+    }
+
+    fn kv(&self, layout: &KvLayout) -> Result<Kv> {
+        Ok(Kv { keys: zeros(layout.len())?, values: zeros(layout.len())? })
+    }
+
+    fn plan(&self, step: Step, angles: Angles, _windows: &[Option<usize>]) -> Result<Plan> {
+        Ok(Plan { step, angles })
+    }
+
+    fn embed(&self, table: &Matrix, plan: &Plan) -> Result<Vec<f32>> {
+        let row = |&token: &u32| &table.data[token as usize * table.inputs..][..table.inputs];
+        Ok(plan.step.tokens.iter().flat_map(row).copied().collect())
+    }
+
+    fn linear(&self, x: &Vec<f32>, weight: &Matrix, bias: Option<&Vec<f32>>) -> Result<Vec<f32>> {
+        let mut y = matmul::matmul(x, &weight.data, weight.inputs);
+        if let Some(bias) = bias {
+            for row in y.chunks_exact_mut(bias.len()) {
+                row.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
+            }
+        }
+        Ok(y)
+    }
+
+    fn add(&self, mut x: Vec<f32>, y: &Vec<f32>) -> Result<Vec<f32>> {
+        x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+        Ok(x)
+    }
+
+    fn rms_norm(&self, x: &Vec<f32>, weight: &Vec<f32>, eps: f32) -> Result<Vec<f32>> {
+        let mut x = x.clone();
+        norm::rms_norm(&mut x, weight, eps);
+        Ok(x)
+    }
+
+    fn rope(&self, mut x: Vec<f32>, plan: &Plan, head_dim: usize) -> Result<Vec<f32>> {
+        rope::rotate(&mut x, &plan.angles.cos, &plan.angles.sin, head_dim);
+        Ok(x)
+    }
+
+    fn store(&self, kv: &mut Kv, plan: &Plan, k: &Vec<f32>, v: &Vec<f32>) -> Result<()> {
+        let width = k.len() / plan.step.slots.len();
+        for (row, &slot) in plan.step.slots.iter().enumerate() {
+            let (from, to) = (row * width, slot as usize * width);
+            kv.keys[to..to + width].copy_from_slice(&k[from..from + width]);
+            kv.values[to..to + width].copy_from_slice(&v[from..from + width]);
+        }
+        Ok(())
+    }
+
+    fn attention(&self, q: &Vec<f32>, kv: &Kv, plan: &Plan, shape: &Shape) -> Result<Vec<f32>> {
+        let step = &plan.step;
+        let query = |row: usize, table| Query { position: step.positions[row] as usize, table };
+        let queries: Vec<Query> = step
+            .chunks
+            .iter()
+            .flat_map(|chunk| chunk.rows.clone().map(|row| query(row, &step.tables[chunk.table.clone()])))
+            .collect();
+        Ok(attention::attention(q, &kv.keys, &kv.values, &queries, shape))
+    }
+
+    fn gate(&self, mut gate: Vec<f32>, up: &Vec<f32>, activation: Activation) -> Result<Vec<f32>> {
+        match activation {
+            Activation::Silu => activation::silu_gate(&mut gate, up),
+        }
+        Ok(gate)
+    }
+
+    fn select(&self, x: Vec<f32>, plan: &Plan) -> Result<Vec<f32>> {
+        let rows = plan.step.tokens.len();
+        if plan.step.selected.len() == rows {
+            return Ok(x);
+        }
+        let width = x.len() / rows;
+        Ok(plan.step.selected.iter().flat_map(|row| &x[row * width..][..width]).copied().collect())
+    }
+
+    fn read(&self, x: Vec<f32>) -> Result<Vec<f32>> {
+        Ok(x)
+    }
+
+    fn copy_block(&self, kv: &mut Kv, layout: &KvLayout, from: u32, to: u32) -> Result<()> {
+        let len = layout.block_len();
+        let (from, to) = (from as usize * len, to as usize * len);
+        kv.keys.copy_within(from..from + len, to);
+        kv.values.copy_within(from..from + len, to);
+        Ok(())
+    }
+}
+
+/// Zeros that the system hands out lazily (`calloc`), or an error where `vec!` alone would abort the process.
+fn zeros(count: usize) -> Result<Vec<f32>> {
+    Vec::<f32>::new()
+        .try_reserve_exact(count)
+        .map_err(|_| DeviceError(format!("{count} numbers of the KV cache do not fit into memory")))?;
+    Ok(vec![0.0; count])
+}

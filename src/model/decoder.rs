@@ -1,0 +1,99 @@
+//! The one forward pass: every architecture, every backend. `T` is the tokens of the step, `R` the rows asked for.
+
+use super::backend::{Backend, Result};
+use super::batch::Step;
+use super::kv_memory::KvMemory;
+use super::rope::Frequencies;
+use super::spec::DecoderSpec;
+use super::weights::decoder::{DecoderWeights, LayerWeights, Linear};
+use crate::kernels::attention::Shape;
+
+/// A decoder's fixed parts, which every function here reads.
+pub(super) struct Decoder<'a, B: Backend> {
+    pub backend: &'a B,
+    pub spec: &'a DecoderSpec,
+    pub weights: &'a DecoderWeights<B>,
+}
+
+impl<B: Backend> Decoder<'_, B> {
+    /// Writes the step's keys and values and returns the logits of its selected rows, `[R, vocab]`; empty if none are.
+    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: Step) -> Result<Vec<f32>> {
+        let (backend, weights) = (self.backend, self.weights);
+        let wanted = step.selected.len();
+        let angles = Frequencies::new(&self.spec.rope, self.spec.head_dim).angles(&step.positions);
+        let plan = backend.plan(step, angles, &self.spec.windows())?;
+
+        let mut x = backend.embed(&weights.embedding, &plan)?; // [T, hidden]
+        for (index, layer) in weights.layers.iter().enumerate() {
+            let block_size = kv.layout.paging.block_size;
+            let shape = self.attention_shape(index, block_size);
+            let attended = self.attention(&x, layer, &mut kv.layers[index], &plan, &shape)?; // [T, hidden]
+            x = backend.add(x, &attended)?;
+            let transformed = self.mlp(&x, layer)?; // [T, hidden]
+            x = backend.add(x, &transformed)?;
+        }
+        if wanted == 0 {
+            return Ok(Vec::new());
+        }
+        let x = backend.select(x, &plan)?; // [R, hidden]
+        let x = backend.rms_norm(&x, &weights.norm, self.spec.norm_eps)?;
+        let head = weights.head.as_ref().unwrap_or(&weights.embedding);
+        backend.read(backend.linear(&x, head, None)?) // [R, vocab]
+    }
+
+    /// Keys and values are stored before they are read, so a prefill chunk sees itself through the cache like any past.
+    fn attention(
+        &self,
+        x: &B::Tensor,
+        layer: &LayerWeights<B>,
+        kv: &mut B::Kv,
+        plan: &B::Plan,
+        shape: &Shape,
+    ) -> Result<B::Tensor> {
+        let backend = self.backend;
+        let normed = self.norm(x, layer.attention_in.as_ref())?; // [T, hidden]
+        let input = normed.as_ref().unwrap_or(x);
+        let q = self.linear(input, &layer.q)?; // [T, heads * head_dim]
+        let k = self.linear(input, &layer.k)?; // [T, kv_heads * head_dim]
+        let v = self.linear(input, &layer.v)?; // [T, kv_heads * head_dim]
+        let q = self.norm(&q, layer.q_norm.as_ref())?.unwrap_or(q);
+        let k = self.norm(&k, layer.k_norm.as_ref())?.unwrap_or(k);
+        let q = backend.rope(q, plan, shape.head_dim)?;
+        let k = backend.rope(k, plan, shape.head_dim)?;
+        backend.store(kv, plan, &k, &v)?;
+        let mixed = backend.attention(&q, kv, plan, shape)?; // [T, heads * head_dim]
+        let out = self.linear(&mixed, &layer.o)?; // [T, hidden]
+        Ok(self.norm(&out, layer.attention_out.as_ref())?.unwrap_or(out))
+    }
+
+    fn mlp(&self, x: &B::Tensor, layer: &LayerWeights<B>) -> Result<B::Tensor> {
+        let normed = self.norm(x, layer.mlp_in.as_ref())?; // [T, hidden]
+        let input = normed.as_ref().unwrap_or(x);
+        let gate = self.linear(input, &layer.gate)?; // [T, intermediate]
+        let up = self.linear(input, &layer.up)?; // [T, intermediate]
+        let gated = self.backend.gate(gate, &up, self.spec.activation)?;
+        let out = self.linear(&gated, &layer.down)?; // [T, hidden]
+        Ok(self.norm(&out, layer.mlp_out.as_ref())?.unwrap_or(out))
+    }
+
+    fn attention_shape(&self, layer: usize, block_size: usize) -> Shape {
+        let spec = self.spec;
+        Shape {
+            heads: spec.heads,
+            kv_heads: spec.kv_heads,
+            head_dim: spec.head_dim,
+            block_size,
+            scale: spec.attention_scale,
+            window: spec.layers[layer].window,
+        }
+    }
+
+    fn linear(&self, x: &B::Tensor, linear: &Linear<B>) -> Result<B::Tensor> {
+        self.backend.linear(x, &linear.weight, linear.bias.as_ref())
+    }
+
+    /// `None` where the architecture has no norm.
+    fn norm(&self, x: &B::Tensor, weight: Option<&B::Vector>) -> Result<Option<B::Tensor>> {
+        weight.map(|weight| self.backend.rms_norm(x, weight, self.spec.norm_eps)).transpose()
+    }
+}

@@ -1,0 +1,75 @@
+//! Why a model cannot be loaded: each error names the file, where it applies the tensor or key, and the rule.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::backend::DeviceError;
+
+#[derive(Debug, Error)]
+pub enum LoadError {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{}: must be a regular file", path.display())]
+    NotRegular { path: PathBuf },
+    #[error("{}: has {bytes} bytes, more than the {limit} allowed for this file", path.display())]
+    TooLarge { path: PathBuf, bytes: u64, limit: u64 },
+    #[error("{}: not valid JSON: {reason}", path.display())]
+    Json { path: PathBuf, reason: String },
+    /// A key of a JSON file breaks a rule.
+    #[error("{}: `{key}` {rule}", path.display())]
+    Key { path: PathBuf, key: String, rule: String },
+    #[error("{}: architecture {found} is not supported; supported: {supported}", path.display())]
+    Architecture { path: PathBuf, found: String, supported: String },
+    #[error("{}: must hold model.safetensors or model.safetensors.index.json", path.display())]
+    NoWeights { path: PathBuf },
+    #[error("{}: {rule}", path.display())]
+    Header { path: PathBuf, rule: HeaderRule },
+    #[error("{}: tensor {tensor}: {rule}", path.display())]
+    Tensor { path: PathBuf, tensor: String, rule: TensorRule },
+    #[error("device: {0}")]
+    Device(#[from] DeviceError),
+    #[error("built without the feature `{feature}`, which {what} needs")]
+    Feature { what: &'static str, feature: &'static str },
+}
+
+/// What the beginning of a safetensors file must satisfy.
+#[derive(Debug, Error, PartialEq)]
+pub enum HeaderRule {
+    #[error("must be at least 8 bytes long, has {bytes}")]
+    Short { bytes: usize },
+    #[error("header must lie within the file: it claims {claimed} bytes, {present} follow")]
+    Length { claimed: u64, present: usize },
+    #[error("header of {claimed} bytes exceeds the limit of {limit}")]
+    Limit { claimed: u64, limit: u64 },
+    #[error("header must be a JSON object of tensors: {0}")]
+    Json(String),
+    #[error("tensors must cover the data exactly: they end at byte {end} of {bytes}")]
+    Uncovered { end: usize, bytes: usize },
+}
+
+/// What one tensor must satisfy.
+#[derive(Debug, Error, PartialEq)]
+pub enum TensorRule {
+    #[error("is missing")]
+    Missing,
+    #[error("is listed twice")]
+    Duplicate,
+    #[error("must have shape {expected:?}, has {found:?}")]
+    Shape { expected: Vec<usize>, found: Vec<usize> },
+    #[error("must be F32, F16 or BF16, is {found}")]
+    Dtype { found: String },
+    #[error("must begin where the one before it ends, at byte {expected}; begins at {begin}")]
+    Begin { begin: usize, expected: usize },
+    #[error("must lie within the data of {bytes} bytes; claims {begin}..{end}")]
+    Outside { begin: usize, end: usize, bytes: usize },
+    #[error("shape {shape:?} of {dtype} must take {} bytes; claims {claimed}", needed.map_or("a countable number of".into(), |n| n.to_string()))]
+    Size { shape: Vec<usize>, dtype: String, needed: Option<usize>, claimed: usize },
+    #[error("{bytes} bytes cannot be allocated")]
+    Allocation { bytes: usize },
+    #[error("the index must name a file of the same folder, names {named:?}")]
+    IndexFile { named: String },
+    #[error("the index places it in {file}, which does not hold it")]
+    NotInShard { file: String },
+}

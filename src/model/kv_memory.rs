@@ -1,0 +1,61 @@
+//! The physical blocks of the paged cache. Which block belongs to whom is decided in `kv`; here are only the bytes.
+
+use super::backend::{Backend, DeviceError, Result};
+use super::batch::Paging;
+use super::spec::DecoderSpec;
+use crate::units::BlockId;
+
+/// `[num_blocks, block_size, kv_heads, head_dim]` per layer, keys and values apart, on every device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KvLayout {
+    pub paging: Paging,
+    /// `kv_heads * head_dim`.
+    pub width: usize,
+}
+
+impl KvLayout {
+    /// Numbers in the keys (or the values) of one layer.
+    pub(super) fn len(&self) -> usize {
+        self.paging.num_blocks * self.block_len()
+    }
+
+    /// Numbers in one block.
+    pub(super) fn block_len(&self) -> usize {
+        self.paging.block_size * self.width
+    }
+}
+
+/// All layers' blocks.
+pub(super) struct KvMemory<B: Backend> {
+    pub layers: Vec<B::Kv>,
+    pub layout: KvLayout,
+}
+
+impl<B: Backend> KvMemory<B> {
+    /// Filled with zeros. Errs on sizes that do not fit an index or the device; nothing is kept then.
+    pub(super) fn new(backend: &B, spec: &DecoderSpec, paging: Paging) -> Result<KvMemory<B>> {
+        let Paging { num_blocks, block_size } = paging;
+        let width = spec.kv_width();
+        // Slots travel as u32.
+        let slots = num_blocks.checked_mul(block_size).filter(|&slots| slots > 0 && slots <= u32::MAX as usize);
+        let numbers = slots.and_then(|slots| slots.checked_mul(width)).filter(|n| n.checked_mul(4).is_some());
+        if numbers.is_none() {
+            return Err(DeviceError(format!(
+                "a cache of {num_blocks} blocks of {block_size} tokens cannot be addressed"
+            )));
+        }
+        let layout = KvLayout { paging, width };
+        let layers = spec.layers.iter().map(|_| backend.kv(&layout)).collect::<Result<_>>()?;
+        Ok(KvMemory { layers, layout })
+    }
+
+    /// Carries out copy-on-write orders, in their order, in all layers.
+    pub(super) fn copy(&mut self, backend: &B, copies: &[(BlockId, BlockId)]) -> Result<()> {
+        for &(from, to) in copies.iter().filter(|(from, to)| from != to) {
+            for layer in &mut self.layers {
+                backend.copy_block(layer, &self.layout, from.0, to.0)?;
+            }
+        }
+        Ok(())
+    }
+}

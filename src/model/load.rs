@@ -1,0 +1,275 @@
+//! From a source (the built-in model or a Hugging Face folder) to a [`LoadedModel`].
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::candle::Candle;
+use super::cpu::Cpu;
+use super::error::LoadError;
+use super::json::{self, Fields};
+use super::spec::DecoderSpec;
+use super::weights::decoder::Loader;
+use super::weights::{Checkpoint, Weights};
+use super::{Model, Parts, Placed, arch, backend::Backend, backend::DeviceError};
+use crate::units::TokenId;
+
+const MAX_CONFIG: u64 = 16 << 20;
+const MAX_TOKENIZER: u64 = 512 << 20;
+
+/// Which model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The one inside the program; needs the feature `builtin-model`.
+    Builtin,
+    /// A folder in the Hugging Face layout.
+    Folder(PathBuf),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadOptions {
+    pub device: DeviceChoice,
+    pub format: LoadFormat,
+    /// Of [`LoadFormat::Dummy`].
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// CUDA, then Metal, where compiled in and present; else the CPU.
+    #[default]
+    Auto,
+    Cpu,
+    Cuda(usize),
+    Metal,
+    /// The path of CUDA and Metal on the CPU: slow, and not bit-identical under batching. For comparison.
+    Reference,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadFormat {
+    /// Safetensors.
+    #[default]
+    Auto,
+    /// Seeded random weights in the shapes that `config.json` asks for.
+    Dummy,
+}
+
+/// A model and the files that other rooms read.
+pub struct LoadedModel {
+    /// The folder's name, or `storyteller`.
+    pub id: String,
+    pub model: Model,
+    pub tokenizer_json: Vec<u8>,
+    pub chat: ChatFiles,
+    /// Tokens that end a completion: those of `config.json` and `generation_config.json`, ascending.
+    pub eos: Vec<TokenId>,
+    pub max_position_embeddings: u32,
+}
+
+/// What `tokenizer_config.json` and `chat_template.jinja` say about chats; `None` where they say nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChatFiles {
+    pub template: Option<String>,
+    pub bos_token: Option<String>,
+    pub eos_token: Option<String>,
+}
+
+/// Loads a model without a cache; [`Model::allocate_kv`] makes that. Everything is checked before it is used.
+pub fn load(source: &Source, options: &LoadOptions) -> Result<LoadedModel, LoadError> {
+    let files = match source {
+        Source::Builtin => Files::builtin()?,
+        Source::Folder(folder) => Files::folder(folder)?,
+    };
+    let spec = arch::read_spec(&files.config)?;
+    let mut eos = BTreeSet::new();
+    for fields in [Some(&files.config), files.generation_config.as_ref()].into_iter().flatten() {
+        eos.extend(eos_tokens(fields, spec.vocab)?);
+    }
+    let chat = chat_files(&files)?;
+    let weights = match options.format {
+        LoadFormat::Dummy => Weights::Dummy { seed: options.seed },
+        LoadFormat::Auto => Weights::Checkpoint(checkpoint(source)?),
+    };
+    Ok(LoadedModel {
+        id: files.id,
+        max_position_embeddings: spec.max_position_embeddings,
+        model: place(spec, &weights, files.config.path(), options.device)?,
+        tokenizer_json: files.tokenizer,
+        chat,
+        eos: eos.into_iter().collect(),
+    })
+}
+
+/// The small files, read and (where JSON) parsed.
+struct Files {
+    id: String,
+    config: Fields,
+    generation_config: Option<Fields>,
+    tokenizer: Vec<u8>,
+    tokenizer_config: Option<Fields>,
+    chat_template: Option<String>,
+}
+
+impl Files {
+    #[cfg(feature = "builtin-model")]
+    fn builtin() -> Result<Files, LoadError> {
+        use super::builtin;
+        let parse = |file, bytes| Fields::parse(&builtin_path(file), bytes);
+        Ok(Files {
+            id: builtin::ID.to_string(),
+            config: parse("config.json", builtin::CONFIG)?,
+            generation_config: Some(parse("generation_config.json", builtin::GENERATION_CONFIG)?),
+            tokenizer: builtin::TOKENIZER.to_vec(),
+            tokenizer_config: Some(parse("tokenizer_config.json", builtin::TOKENIZER_CONFIG)?),
+            chat_template: None,
+        })
+    }
+
+    #[cfg(not(feature = "builtin-model"))]
+    fn builtin() -> Result<Files, LoadError> {
+        Err(no_builtin())
+    }
+
+    fn folder(folder: &Path) -> Result<Files, LoadError> {
+        let read = |name: &str, limit| json::read_file(&folder.join(name), limit);
+        let parse = |name: &str| Fields::parse(&folder.join(name), &read(name, MAX_CONFIG)?);
+        let present = |name: &str| folder.join(name).exists();
+        let parse_present = |name: &str| present(name).then(|| parse(name)).transpose();
+        let template = "chat_template.jinja";
+        let chat_template = present(template).then(|| read(template, MAX_CONFIG)).transpose()?;
+        Ok(Files {
+            config: parse("config.json")?,
+            id: folder_name(folder),
+            generation_config: parse_present("generation_config.json")?,
+            tokenizer: read("tokenizer.json", MAX_TOKENIZER)?,
+            tokenizer_config: parse_present("tokenizer_config.json")?,
+            chat_template: chat_template.map(|bytes| utf8(&folder.join(template), bytes)).transpose()?,
+        })
+    }
+}
+
+#[cfg(feature = "builtin-model")]
+fn builtin_path(file: &str) -> PathBuf {
+    Path::new("(built-in)").join(super::builtin::ID).join(file)
+}
+
+#[cfg(not(feature = "builtin-model"))]
+fn no_builtin() -> LoadError {
+    LoadError::Feature { what: "the built-in model", feature: "builtin-model" }
+}
+
+/// The last component of the path; `.` and the like are resolved first.
+fn folder_name(folder: &Path) -> String {
+    let resolved = folder.file_name().is_none().then(|| folder.canonicalize().ok()).flatten();
+    let name = resolved.as_deref().unwrap_or(folder).file_name();
+    name.map_or_else(|| "model".to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, LoadError> {
+    String::from_utf8(bytes).map_err(|error| LoadError::Key {
+        path: path.to_path_buf(),
+        key: format!("byte {}", error.utf8_error().valid_up_to()),
+        rule: "must be UTF-8".to_string(),
+    })
+}
+
+fn checkpoint(source: &Source) -> Result<Checkpoint, LoadError> {
+    match source {
+        #[cfg(feature = "builtin-model")]
+        Source::Builtin => {
+            let bytes = super::weights::Bytes::Static(super::builtin::WEIGHTS);
+            Checkpoint::single(builtin_path("model.safetensors"), bytes)
+        }
+        #[cfg(not(feature = "builtin-model"))]
+        Source::Builtin => Err(no_builtin()),
+        Source::Folder(folder) => Checkpoint::open(folder),
+    }
+}
+
+/// `eos_token_id`: a token, or a list of them.
+fn eos_tokens(fields: &Fields, vocab: usize) -> Result<Vec<TokenId>, LoadError> {
+    let list = match fields.get("eos_token_id") {
+        None => &[][..],
+        Some(Value::Array(list)) => list,
+        Some(one) => std::slice::from_ref(one),
+    };
+    let token = |value: &Value| value.as_u64().filter(|&token| token < vocab as u64).map(|token| token as TokenId);
+    let tokens = list.iter().map(token).collect::<Option<Vec<_>>>();
+    tokens.ok_or_else(|| fields.broken("eos_token_id", &format!("must be token ids below vocab_size, {vocab}")))
+}
+
+/// `chat_template.jinja` goes before the template inside `tokenizer_config.json`.
+fn chat_files(files: &Files) -> Result<ChatFiles, LoadError> {
+    let Some(config) = &files.tokenizer_config else {
+        return Ok(ChatFiles { template: files.chat_template.clone(), ..ChatFiles::default() });
+    };
+    let template = match &files.chat_template {
+        Some(template) => Some(template.clone()),
+        None => embedded_template(config)?,
+    };
+    let (bos_token, eos_token) = (special_token(config, "bos_token")?, special_token(config, "eos_token")?);
+    Ok(ChatFiles { template, bos_token, eos_token })
+}
+
+/// A template, or a list of named ones, of which `default` is taken.
+fn embedded_template(config: &Fields) -> Result<Option<String>, LoadError> {
+    const KEY: &str = "chat_template";
+    let Some(Value::Array(list)) = config.get(KEY) else {
+        return Ok(config.text(KEY)?.map(str::to_string));
+    };
+    let named = |value: &&Value| value.get("name").and_then(Value::as_str) == Some("default");
+    let template = list.iter().find(named).and_then(|value| value.get("template")).and_then(Value::as_str);
+    template.map(|text| Some(text.to_string())).ok_or_else(|| config.broken(KEY, "must hold one named default"))
+}
+
+/// A string, or an object that describes the token and holds it under `content`.
+fn special_token(config: &Fields, key: &str) -> Result<Option<String>, LoadError> {
+    if !matches!(config.get(key), Some(Value::Object(_))) {
+        return Ok(config.text(key)?.map(str::to_string));
+    }
+    match config.object(key)? {
+        Some(token) => Ok(token.text("content")?.map(str::to_string)),
+        None => Ok(None),
+    }
+}
+
+fn place(spec: DecoderSpec, weights: &Weights, config: &Path, device: DeviceChoice) -> Result<Model, LoadError> {
+    let on = match open_device(device)? {
+        None => Placed::Cpu(parts(Cpu, &spec, weights, config)?),
+        Some(device) => Placed::Candle(parts(Candle { device }, &spec, weights, config)?),
+    };
+    Ok(Model { spec, on })
+}
+
+fn parts<B: Backend>(backend: B, spec: &DecoderSpec, weights: &Weights, config: &Path) -> Result<Parts<B>, LoadError> {
+    let weights = Loader { backend: &backend, spec, weights, config }.load()?;
+    Ok(Parts { backend, weights, kv: None })
+}
+
+/// `None` is the CPU over our own kernels.
+fn open_device(choice: DeviceChoice) -> Result<Option<candle_core::Device>, LoadError> {
+    use candle_core::Device;
+    let required = |compiled: bool, what, feature| match compiled {
+        true => Ok(()),
+        false => Err(LoadError::Feature { what, feature }),
+    };
+    match choice {
+        DeviceChoice::Cpu => Ok(None),
+        DeviceChoice::Reference => Ok(Some(Device::Cpu)),
+        DeviceChoice::Cuda(ordinal) => {
+            required(cfg!(feature = "cuda"), "a CUDA device", "cuda")?;
+            Ok(Some(Device::new_cuda(ordinal).map_err(DeviceError::from)?))
+        }
+        DeviceChoice::Metal => {
+            required(cfg!(feature = "metal"), "a Metal device", "metal")?;
+            Ok(Some(Device::new_metal(0).map_err(DeviceError::from)?))
+        }
+        DeviceChoice::Auto => {
+            let cuda = cfg!(feature = "cuda").then(|| Device::new_cuda(0).ok()).flatten();
+            let metal = || cfg!(feature = "metal").then(|| Device::new_metal(0).ok()).flatten();
+            Ok(cuda.or_else(metal))
+        }
+    }
+}

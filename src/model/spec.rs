@@ -1,0 +1,136 @@
+//! Everything in which decoder-only architectures differ, as data. [`super::arch`] fills it, [`super::decoder`] obeys it.
+
+/// One decoder. All counts are positive; `heads` is a multiple of `kv_heads`; `head_dim` is even.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecoderSpec {
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width inside the MLP.
+    pub intermediate: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub layers: Vec<LayerSpec>,
+    pub norms: NormPlacement,
+    pub norm_eps: f32,
+    pub qk_norm: QkNorm,
+    pub bias: Bias,
+    pub activation: Activation,
+    pub rope: Rope,
+    /// What attention scores are multiplied by; usually `1 / sqrt(head_dim)`.
+    pub attention_scale: f32,
+    /// The output head is the embedding table.
+    pub tied: bool,
+    /// Positions the model was made for.
+    pub max_position_embeddings: u32,
+}
+
+/// In what one layer differs from its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerSpec {
+    /// A token sees itself and the `window - 1` positions before it; `None` sees all.
+    pub window: Option<usize>,
+}
+
+/// Where a block's two halves (attention, MLP) are normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormPlacement {
+    /// Their inputs: Llama and most others.
+    Pre,
+    /// Their outputs, before they join the residual stream: OLMo 2.
+    Post,
+}
+
+/// Normalisation of queries and keys before RoPE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    None,
+    /// Each head on its own, with one weight of `head_dim`: Qwen3.
+    PerHead,
+    /// All heads of a token together, with a weight of the full width: OLMo 2.
+    Full,
+}
+
+/// Which linear layers add a bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bias {
+    pub qkv: bool,
+    pub attention_output: bool,
+    pub mlp: bool,
+}
+
+/// The gate of the MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    Silu,
+}
+
+/// Rotary position embedding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rope {
+    pub theta: f64,
+    pub scaling: RopeScaling,
+}
+
+/// How a model was stretched beyond the context of its pre-training.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RopeScaling {
+    None,
+    /// All frequencies divided by `factor` (position interpolation).
+    Linear {
+        factor: f64,
+    },
+    /// Llama 3: long wavelengths divided by `factor`, short ones kept, a smooth ramp between.
+    Llama3 {
+        factor: f64,
+        low_freq_factor: f64,
+        high_freq_factor: f64,
+        original_context: f64,
+    },
+}
+
+impl DecoderSpec {
+    /// Width of a token's queries.
+    pub fn q_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Width of a token's keys, and of its values, in one layer.
+    pub fn kv_width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// The different windows among the layers.
+    pub fn windows(&self) -> Vec<Option<usize>> {
+        let mut windows: Vec<_> = self.layers.iter().map(|layer| layer.window).collect();
+        windows.sort_unstable();
+        windows.dedup();
+        windows
+    }
+
+    /// Number of weights; a tied table counts once. Saturates for absurd sizes.
+    pub fn parameters(&self) -> u64 {
+        let product = |factors: &[usize]| factors.iter().fold(1u64, |n, &f| n.saturating_mul(f as u64));
+        let when = |on: bool, count: usize| if on { count as u64 } else { 0 };
+        let (q, kv) = (self.q_width(), self.kv_width());
+        let attention = product(&[self.hidden, 2, q + kv])
+            + when(self.bias.qkv, q + 2 * kv)
+            + when(self.bias.attention_output, self.hidden)
+            + match self.qk_norm {
+                QkNorm::None => 0,
+                QkNorm::PerHead => 2 * self.head_dim as u64,
+                QkNorm::Full => (q + kv) as u64,
+            };
+        let mlp =
+            product(&[3, self.hidden, self.intermediate]) + when(self.bias.mlp, 2 * self.intermediate + self.hidden);
+        let layer = attention.saturating_add(mlp).saturating_add(2 * self.hidden as u64);
+        let tables = product(&[if self.tied { 1 } else { 2 }, self.vocab, self.hidden]);
+        layer.saturating_mul(self.layers.len() as u64).saturating_add(tables).saturating_add(self.hidden as u64)
+    }
+
+    /// Bytes of cached keys and values for one token: all layers, `f32`.
+    pub fn kv_bytes_per_token(&self) -> usize {
+        2 * self.layers.len() * self.kv_width() * size_of::<f32>()
+    }
+}

@@ -1,0 +1,46 @@
+//! Files as bytes without reading them.
+#![allow(unsafe_code)] // one memory map
+
+use std::fs::{self, File};
+use std::ops::Deref;
+use std::path::Path;
+
+use memmap2::Mmap;
+
+use crate::model::error::LoadError;
+
+/// A mapped file, or bytes inside the program.
+pub(in crate::model) enum Bytes {
+    Mapped(Mmap),
+    Static(&'static [u8]),
+}
+
+impl Bytes {
+    /// Maps a regular file; a FIFO or a device is refused before it is opened, for opening may block.
+    pub(in crate::model) fn map(path: &Path) -> Result<Bytes, LoadError> {
+        let io = |source| LoadError::Io { path: path.to_path_buf(), source };
+        let metadata = fs::metadata(path).map_err(io)?;
+        if !metadata.is_file() {
+            return Err(LoadError::NotRegular { path: path.to_path_buf() });
+        }
+        if metadata.len() == 0 {
+            return Ok(Bytes::Static(&[])); // an empty file cannot be mapped
+        }
+        let file = File::open(path).map_err(io)?;
+        // SAFETY: the map is read-only and lives only while weights are copied out of it, during loading. Whoever
+        // truncates a checkpoint meanwhile kills the process with SIGBUS, as in every program that maps files; bytes
+        // changed meanwhile become wrong numbers, never wrong lengths, for header and sizes are checked on a copy.
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        Ok(Bytes::Mapped(map))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map,
+            Bytes::Static(bytes) => bytes,
+        }
+    }
+}
