@@ -28,6 +28,8 @@ pub enum LoadError {
     Header { path: PathBuf, rule: HeaderRule },
     #[error("{}: tensor {tensor}: {rule}", path.display())]
     Tensor { path: PathBuf, tensor: String, rule: TensorRule },
+    #[error("{}: asks for {parameters} parameters, more than the {limit} of dummy weights", path.display())]
+    DummySize { path: PathBuf, parameters: u64, limit: u64 },
     #[error("device: {0}")]
     Device(#[from] DeviceError),
     #[error("built without the feature `{feature}`, which {what} needs")]

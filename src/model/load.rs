@@ -17,6 +17,8 @@ use crate::units::TokenId;
 
 const MAX_CONFIG: u64 = 16 << 20;
 const MAX_TOKENIZER: u64 = 512 << 20;
+/// A checkpoint's size is bounded by its file; what `config.json` alone asks for is not. A tebibyte of weights.
+const MAX_DUMMY_PARAMETERS: u64 = 1 << 38;
 
 /// Which model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +91,7 @@ pub fn load(source: &Source, options: &LoadOptions) -> Result<LoadedModel, LoadE
     }
     let chat = chat_files(&files)?;
     let weights = match options.format {
-        LoadFormat::Dummy => Weights::Dummy { seed: options.seed },
+        LoadFormat::Dummy => dummy(&spec, files.config.path(), options.seed)?,
         LoadFormat::Auto => Weights::Checkpoint(checkpoint(source)?),
     };
     Ok(LoadedModel {
@@ -186,6 +188,14 @@ fn checkpoint(source: &Source) -> Result<Checkpoint, LoadError> {
         Source::Builtin => Err(no_builtin()),
         Source::Folder(folder) => Checkpoint::open(folder),
     }
+}
+
+fn dummy(spec: &DecoderSpec, config: &Path, seed: u64) -> Result<Weights, LoadError> {
+    let (parameters, limit) = (spec.parameters(), MAX_DUMMY_PARAMETERS);
+    if parameters > limit {
+        return Err(LoadError::DummySize { path: config.to_path_buf(), parameters, limit });
+    }
+    Ok(Weights::Dummy { seed })
 }
 
 /// `eos_token_id`: a token, or a list of them.

@@ -1,9 +1,14 @@
 //! One integration binary, a module per face.
 //!
-//! `goldens`: the decoder against reference logits. `engine`: the loop in this process, over real models (`rig`).
-//! `http`, `faults`: the real binary over loopback (`server`). `openai`: the same, driven by the official Python package.
+//! `goldens`, `oracle`, `paged`: the decoder against reference logits and against itself. `loading`: files that lie.
+//! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
+//! (`server`). `openai`: the same, driven by the official Python package.
 
+mod checkpoint;
 mod engine;
 mod goldens;
+mod loading;
+mod oracle;
+mod paged;
 mod rig;
 mod server;

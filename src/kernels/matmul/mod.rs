@@ -36,11 +36,12 @@ pub fn matmul(x: &[f32], weight: &[f32], inputs: usize) -> Vec<f32> {
     if rows == 1 { transposed } else { transpose(&transposed, rows) }
 }
 
-/// Weight rows per block: at most what fits [`BLOCK_BYTES`], and at least four blocks so that threads can share a small
-/// layer; a multiple of 4, the widest tile.
+/// Weight rows per block: at most what fits [`BLOCK_BYTES`], few enough that every thread gets several; a multiple of 4,
+/// the widest tile. How outputs are cut leaves no trace in them.
 fn block_rows(outputs: usize, inputs: usize) -> usize {
     let fitting = BLOCK_BYTES / (inputs * size_of::<f32>());
-    fitting.min(outputs.div_ceil(4)).max(4).next_multiple_of(4)
+    let shared = outputs.div_ceil(4 * rayon::current_num_threads());
+    fitting.min(shared).max(4).next_multiple_of(4)
 }
 
 /// `[N, rows]` to `[rows, N]`.

@@ -14,6 +14,7 @@ mod safetensors;
 use std::path::Path;
 
 use super::error::LoadError;
+#[cfg(feature = "builtin-model")]
 pub(super) use map::Bytes;
 pub(super) use safetensors::Checkpoint;
 

@@ -1,12 +1,10 @@
 //! Each architecture against the answers of the reference implementation (`tests/goldens/`), on both backends and under
 //! every batching: in one prefill, in chunks of 7, token by token, and with strangers in every forward.
 
-mod paged;
-
 use std::path::{Path, PathBuf};
 
+use crate::paged::{Cache, Sequence, forward};
 use forebay::model::{DeviceChoice, LoadOptions, LoadedModel, Rows, Source, load};
-use paged::{Cache, Sequence, forward};
 use safetensors::SafeTensors;
 
 const ARCHITECTURES: [&str; 6] = ["llama", "llama3-rope", "mistral-window", "qwen2", "qwen3", "olmo2"];
