@@ -13,6 +13,7 @@ pub mod step;
 pub mod units;
 
 pub mod config;
+pub mod probe;
 
 pub mod api;
 pub mod generate;

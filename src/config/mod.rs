@@ -1,1 +1,244 @@
-//! config
+//! What the user wrote (`raw`, `cli`) and what it means: one typed, validated struct, a part per room.
+//!
+//! Precedence: flags, environment (`FOREBAY__SERVER__PORT`), file, defaults. `keys` is the table that all of it reads.
+
+mod cli;
+mod keys;
+mod raw;
+mod values;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::model::{DeviceChoice, LoadFormat, LoadOptions, Source};
+use crate::scheduler::Preemption;
+
+pub use cli::Command;
+use raw::{Merged, Origin};
+use values::Reader;
+
+/// The server's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub server: ServerConfig,
+    pub model: ModelConfig,
+    pub batching: BatchingConfig,
+    pub engine: EngineConfig,
+    pub kv_cache: KvCacheConfig,
+    pub logging: LoggingConfig,
+}
+
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    pub host: IpAddr,
+    pub port: u16,
+    /// A body must arrive within.
+    pub read_timeout: Duration,
+    /// A client may take nothing for so long.
+    pub write_timeout: Duration,
+    /// A request's head must arrive within.
+    pub header_timeout: Duration,
+    pub max_body_bytes: usize,
+    pub max_connections: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct ModelConfig {
+    pub source: Source,
+    pub options: LoadOptions,
+    /// The first is shown; empty means the model's own.
+    pub served_names: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct BatchingConfig {
+    pub queue_capacity: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    pub max_num_seqs: usize,
+    pub max_num_batched_tokens: usize,
+    /// `None` is the model's context.
+    pub max_model_len: Option<u32>,
+    pub preemption: Preemption,
+    pub multi_step_count: usize,
+    /// `None` is what the container may use.
+    pub threads: Option<usize>,
+    pub drain_timeout: Duration,
+    pub stall_timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct KvCacheConfig {
+    /// Tokens per block.
+    pub block_size: usize,
+    /// `None` is a share of what is free.
+    pub memory_bytes: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub struct LoggingConfig {
+    pub level: String,
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Auto,
+    Pretty,
+    Json,
+}
+
+/// What is wrong with what the user wrote.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    #[error("unknown key {key} ({origin}){}", similar.map(|key| format!("; did you mean {key}?")).unwrap_or_default())]
+    UnknownKey { key: String, origin: Origin, similar: Option<&'static str> },
+    #[error("{key} ({origin}) cannot be set: {feature} are not in this version of Forebay; remove the key")]
+    NotYet { key: String, origin: Origin, feature: &'static str },
+    #[error("{key} = {value:?} ({origin}) is not allowed: it must be {allowed}")]
+    BadValue { key: &'static str, value: String, origin: Origin, allowed: String },
+    #[error("{}: {message}", path.display())]
+    File { path: PathBuf, message: String },
+    #[error(
+        "server.host is {host}, which others can reach, and there are no API keys: set server.insecure (--insecure) if that is meant"
+    )]
+    OpenToOthers { host: IpAddr },
+}
+
+/// A configuration and where its values came from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub config: Config,
+    merged: Merged,
+}
+
+impl Loaded {
+    /// `key = value  # origin`, a line per key that may be set.
+    pub fn describe(&self) -> String {
+        let settable = |name: &str| keys::find(name).is_some_and(|key| !matches!(key.kind, keys::Kind::NotYet(_)));
+        let entries = self.merged.iter().filter(|(name, _)| settable(name));
+        entries.map(|(name, entry)| format!("{name} = {}  # {}\n", entry.text, entry.origin)).collect()
+    }
+}
+
+/// Reads flags, environment and file. Mistakes on the command line end the process with code 2, as clap does.
+pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
+    let parsed = cli::parse();
+    // A probe needs no configuration, and must not fail for a bad one.
+    let environment = match parsed.command {
+        Command::Health { .. } => BTreeMap::new(),
+        Command::Serve | Command::Config => environment(),
+    };
+    let loaded = load(parsed.file.as_deref(), environment, &parsed.flags)?;
+    Ok((parsed.command, loaded))
+}
+
+fn environment() -> BTreeMap<String, String> {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).filter(|(name, _)| name.starts_with("FOREBAY__")).collect()
+}
+
+fn load(
+    file: Option<&std::path::Path>,
+    environment: BTreeMap<String, String>,
+    flags: &[(&'static str, &'static str, String)],
+) -> Result<Loaded, ConfigError> {
+    let merged = raw::merge(file, environment, flags)?;
+    let config = typed(&Reader::new(&merged))?;
+    Ok(Loaded { config, merged })
+}
+
+fn typed(read: &Reader) -> Result<Config, ConfigError> {
+    // Only checked: there is one loop, and the table allows no other number.
+    read.integer("workers.count")?;
+    Ok(Config {
+        server: server(read)?,
+        model: model(read)?,
+        batching: BatchingConfig { queue_capacity: read.integer("batching.queue_capacity")? as usize },
+        engine: engine(read)?,
+        kv_cache: KvCacheConfig {
+            block_size: read.integer("kv_cache.block_size")? as usize,
+            memory_bytes: read.gib("kv_cache.memory")?,
+        },
+        logging: LoggingConfig {
+            level: read.text("logging.level").into(),
+            format: read.one_of(
+                "logging.format",
+                &[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)],
+            )?,
+        },
+    })
+}
+
+fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
+    let host: IpAddr = read.parsed("server.host", "an IP address, such as 127.0.0.1, 0.0.0.0 or ::1")?;
+    let insecure = read.boolean("server.insecure")?;
+    if !host.is_loopback() && !insecure {
+        return Err(ConfigError::OpenToOthers { host });
+    }
+    Ok(ServerConfig {
+        host,
+        port: read.integer("server.port")? as u16,
+        read_timeout: read.duration("server.read_timeout")?,
+        write_timeout: read.duration("server.write_timeout")?,
+        header_timeout: read.duration("server.header_timeout")?,
+        max_body_bytes: read.integer("server.max_body_bytes")? as usize,
+        max_connections: read.integer("server.max_connections")? as usize,
+    })
+}
+
+fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
+    let source = match read.text("model.path") {
+        "" => Source::Builtin,
+        path => Source::Folder(path.into()),
+    };
+    let formats = [("auto", LoadFormat::Auto), ("dummy", LoadFormat::Dummy)];
+    let options = LoadOptions {
+        device: device(read)?,
+        format: read.one_of("model.load_format", &formats)?,
+        seed: read.integer("model.seed")?,
+    };
+    Ok(ModelConfig { source, options, served_names: read.list("model.served_names") })
+}
+
+fn device(read: &Reader) -> Result<DeviceChoice, ConfigError> {
+    match read.text("model.device") {
+        "auto" => Ok(DeviceChoice::Auto),
+        "cpu" => Ok(DeviceChoice::Cpu),
+        "metal" => Ok(DeviceChoice::Metal),
+        "cuda" => Ok(DeviceChoice::Cuda(0)),
+        other => match other.strip_prefix("cuda:").and_then(|n| n.parse().ok()) {
+            Some(ordinal) => Ok(DeviceChoice::Cuda(ordinal)),
+            None => Err(read.refuse("model.device", "auto, cpu, cuda:N or metal".into())),
+        },
+    }
+}
+
+fn engine(read: &Reader) -> Result<EngineConfig, ConfigError> {
+    let victims = [
+        ("most_recent", Preemption::MostRecent),
+        ("longest", Preemption::Longest),
+        ("lowest_priority", Preemption::LowestPriority),
+    ];
+    Ok(EngineConfig {
+        max_num_seqs: read.integer("engine.max_num_seqs")? as usize,
+        max_num_batched_tokens: read.integer("engine.max_num_batched_tokens")? as usize,
+        max_model_len: read.auto("engine.max_model_len")?.map(|n| n as u32),
+        preemption: read.one_of("engine.preemption", &victims)?,
+        multi_step_count: read.integer("engine.multi_step_count")? as usize,
+        threads: read.auto("engine.threads")?.map(|n| n as usize),
+        drain_timeout: read.duration("engine.drain_timeout")?,
+        stall_timeout: read.duration("engine.stall_timeout")?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -69,6 +69,13 @@ impl<E: Executor> Core<E> {
         }
     }
 
+    /// Ends everything, as [`Core::abort`] does.
+    pub fn abort_all(&mut self) {
+        for seq in self.live.clone() {
+            self.abort(seq);
+        }
+    }
+
     pub fn is_idle(&self) -> bool {
         self.live.is_empty()
     }

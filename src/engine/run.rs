@@ -58,6 +58,7 @@ pub async fn run<E: Executor>(
     }
     home.outlets.fail_all(&RequestError::ShuttingDown, home.clock.now(), &home.metrics);
     home.heartbeat.end();
+    core.abort_all();
     core
 }
 

@@ -1,0 +1,95 @@
+//! The command line. Flags only say what was asked for; meaning and ranges come from the table of keys.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
+
+use super::keys::{self, FLAGS, Kind};
+
+/// What the command line said.
+#[derive(Debug)]
+pub struct Parsed {
+    pub command: Command,
+    pub file: Option<PathBuf>,
+    /// `(flag, key, value)` of each flag that was given.
+    pub flags: Vec<(&'static str, &'static str, String)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    Serve,
+    /// Prints the effective configuration.
+    Config,
+    /// Asks a running server whether it is ready.
+    Health {
+        url: String,
+    },
+}
+
+/// Parses the process's arguments; `--help`, `--version` and mistakes end the process, mistakes with code 2.
+pub fn parse() -> Parsed {
+    read(command().get_matches())
+}
+
+#[cfg(test)]
+pub fn parse_from(args: &[&str]) -> Result<Parsed, clap::Error> {
+    command().try_get_matches_from([&["forebay"], args].concat()).map(read)
+}
+
+pub fn command() -> Clap {
+    let health = Clap::new("health").about("Ask a running server whether it is ready; exit code 0 if it is").arg(
+        Arg::new("url")
+            .long("url")
+            .env("FOREBAY_HEALTH_URL")
+            .default_value("http://127.0.0.1:8080/health/ready")
+            .help("The readiness probe"),
+    );
+    let serve = Clap::new("serve").about("Serve a model (what `forebay` alone does, too)").args(arguments());
+    let config = Clap::new("config").about("Print the effective configuration and where each value came from");
+    Clap::new("forebay")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("An OpenAI-compatible LLM inference server")
+        .args_conflicts_with_subcommands(true)
+        .args(arguments())
+        .subcommand(serve)
+        .subcommand(config.args(arguments()))
+        .subcommand(health)
+}
+
+fn arguments() -> Vec<Arg> {
+    let file = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .env("FOREBAY_CONFIG")
+        .value_parser(value_parser!(PathBuf))
+        .help("A YAML file like config.yaml");
+    let flags = FLAGS.iter().filter_map(|&(flag, name)| {
+        let key = keys::find(name)?;
+        let default = if key.default.is_empty() { "none" } else { key.default };
+        let help = format!("{} [default: {default}; env: {}]", key.help, keys::env_name(name));
+        let arg = Arg::new(flag).long(flag).help(help);
+        Some(match key.kind {
+            Kind::Bool => arg.action(ArgAction::SetTrue),
+            _ => arg.value_name("VALUE").allow_hyphen_values(true),
+        })
+    });
+    std::iter::once(file).chain(flags).collect()
+}
+
+fn read(matches: ArgMatches) -> Parsed {
+    let (command, matches) = match matches.subcommand() {
+        Some(("health", matches)) => {
+            let url = matches.get_one::<String>("url").cloned().unwrap_or_default();
+            return Parsed { command: Command::Health { url }, file: None, flags: Vec::new() };
+        }
+        Some(("config", matches)) => (Command::Config, matches.clone()),
+        Some((_, matches)) => (Command::Serve, matches.clone()),
+        None => (Command::Serve, matches),
+    };
+    let value = |flag: &str, key: &str| match keys::find(key).map(|key| key.kind) {
+        Some(Kind::Bool) => matches.get_flag(flag).then(|| "true".to_owned()),
+        _ => matches.get_one::<String>(flag).cloned(),
+    };
+    let flags = FLAGS.iter().filter_map(|&(flag, key)| Some((flag, key, value(flag, key)?))).collect();
+    Parsed { command, file: matches.get_one::<PathBuf>("config").cloned(), flags }
+}

@@ -1,0 +1,222 @@
+//! Every key in one table: validation, `--help`, `forebay config` and the test of config.yaml read it.
+
+/// What a key may hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Text,
+    /// A comma-separated list, or a YAML one.
+    List,
+    Bool,
+    Integer {
+        min: u64,
+        max: u64,
+    },
+    /// `auto` or an integer.
+    AutoInteger {
+        min: u64,
+        max: u64,
+    },
+    /// `auto` or a positive number.
+    AutoGiB,
+    /// A number with a unit: `250ms`, `30s`, `5m`, `1h`.
+    Duration {
+        min_ms: u64,
+        max_ms: u64,
+    },
+    OneOf(&'static [&'static str]),
+    /// Known, documented, and refused when set: what it belongs to is not in this version.
+    NotYet(&'static str),
+}
+
+/// One key of the configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    pub name: &'static str,
+    pub default: &'static str,
+    pub kind: Kind,
+    pub help: &'static str,
+}
+
+const fn key(name: &'static str, default: &'static str, kind: Kind, help: &'static str) -> Key {
+    Key { name, default, kind, help }
+}
+
+const STRATEGIES: Kind = Kind::NotYet("flush strategies and policies");
+const SIMULATED: Kind = Kind::NotYet("simulated workers");
+const BREAKERS: Kind = Kind::NotYet("workers with health checks");
+const HISTORY: Kind = Kind::NotYet("the history of metrics");
+
+const MINUTE: u64 = 60_000;
+const HOUR: u64 = 60 * MINUTE;
+
+pub const KEYS: &[Key] = &[
+    key("server.host", "127.0.0.1", Kind::Text, "address to bind; anything but loopback needs server.insecure"),
+    key("server.port", "8080", Kind::Integer { min: 0, max: 65_535 }, "0 takes a free port"),
+    key("server.insecure", "false", Kind::Bool, "allow a host that is not loopback although there are no API keys"),
+    key(
+        "server.read_timeout",
+        "30s",
+        Kind::Duration { min_ms: 10, max_ms: HOUR },
+        "a request's body must arrive within",
+    ),
+    key(
+        "server.write_timeout",
+        "30s",
+        Kind::Duration { min_ms: 10, max_ms: HOUR },
+        "a client may take nothing for so long (a stall, never the length of a stream)",
+    ),
+    key(
+        "server.header_timeout",
+        "10s",
+        Kind::Duration { min_ms: 10, max_ms: HOUR },
+        "a request's head must arrive within",
+    ),
+    key("server.max_body_bytes", "8388608", Kind::Integer { min: 1_024, max: 1 << 30 }, "larger bodies are refused"),
+    key("server.max_connections", "1024", Kind::Integer { min: 1, max: 65_535 }, "more wait to be accepted"),
+    key("model.path", "", Kind::Text, "a Hugging Face folder; empty is the embedded model"),
+    key("model.served_names", "", Kind::List, "names clients may use, the first one shown; empty is the folder's name"),
+    key(
+        "model.load_format",
+        "auto",
+        Kind::OneOf(&["auto", "dummy"]),
+        "dummy fills the folder's config.json with seeded random weights",
+    ),
+    key("model.device", "auto", Kind::Text, "auto, cpu, cuda:N or metal (the last two need their cargo features)"),
+    key("model.seed", "0", Kind::Integer { min: 0, max: u64::MAX >> 1 }, "of dummy weights"),
+    key(
+        "batching.queue_capacity",
+        "10000",
+        Kind::Integer { min: 1, max: 10_000_000 },
+        "sequences that may be queued; beyond it, 429",
+    ),
+    key("batching.strategy", "queue_depth", STRATEGIES, "when gathered requests are released"),
+    key("batching.policy", "fair", STRATEGIES, "who runs first"),
+    key("batching.min_batch_size", "1", STRATEGIES, "smallest group to release"),
+    key("batching.max_batch_size", "32", STRATEGIES, "largest group to release"),
+    key("batching.min_wait_ms", "5", STRATEGIES, "shortest wait for a group"),
+    key("batching.max_wait_ms", "100", STRATEGIES, "longest wait for a group"),
+    key("batching.queue_depth_low_threshold", "10", STRATEGIES, "at or below: max_wait_ms"),
+    key("batching.queue_depth_high_threshold", "100", STRATEGIES, "at or above: min_wait_ms"),
+    key("batching.token_bucketing_enabled", "true", STRATEGIES, "group by prompt length"),
+    key("batching.priority_enabled", "true", STRATEGIES, "honour priorities"),
+    key("batching.target_p99_ms", "500", STRATEGIES, "p99 TTFT that latency_aware aims at"),
+    key("engine.max_num_seqs", "64", Kind::Integer { min: 1, max: 65_536 }, "sequences that run at once"),
+    key(
+        "engine.max_num_batched_tokens",
+        "512",
+        Kind::Integer { min: 1, max: 1 << 20 },
+        "tokens that one step may compute",
+    ),
+    key(
+        "engine.max_model_len",
+        "auto",
+        Kind::AutoInteger { min: 2, max: 1 << 24 },
+        "prompt and completion together; auto is the model's context",
+    ),
+    key(
+        "engine.preemption",
+        "most_recent",
+        Kind::OneOf(&["most_recent", "longest", "lowest_priority"]),
+        "who gives its blocks back when the KV cache is full",
+    ),
+    key(
+        "engine.multi_step_count",
+        "1",
+        Kind::Integer { min: 1, max: 64 },
+        "decode steps per call; commands are heard between calls",
+    ),
+    key(
+        "engine.threads",
+        "auto",
+        Kind::AutoInteger { min: 1, max: 1_024 },
+        "compute threads; auto is what the container may use",
+    ),
+    key(
+        "engine.drain_timeout",
+        "30s",
+        Kind::Duration { min_ms: 0, max_ms: 24 * HOUR },
+        "running requests may take so long to finish at shutdown",
+    ),
+    key(
+        "engine.stall_timeout",
+        "60s",
+        Kind::Duration { min_ms: 100, max_ms: 24 * HOUR },
+        "a step that takes longer makes the server not ready",
+    ),
+    key("kv_cache.block_size", "32", Kind::Integer { min: 1, max: 1_024 }, "tokens per block"),
+    key(
+        "kv_cache.memory",
+        "auto",
+        Kind::AutoGiB,
+        "GiB for the KV cache; auto is 40 % of what is free, at most what all seats can use",
+    ),
+    key("workers.count", "1", Kind::Integer { min: 1, max: 1 }, "engine loops; more than one is not in this version"),
+    key("workers.base_latency_ms", "10", SIMULATED, "per step of a simulated worker"),
+    key("workers.per_token_latency_ms", "0.5", SIMULATED, "per token of a simulated worker"),
+    key("workers.latency_variance", "0.1", SIMULATED, "of the base"),
+    key("workers.max_batch_tokens", "8192", SIMULATED, "per step of a simulated worker"),
+    key("health.check_interval", "5s", BREAKERS, "between two checks of a worker"),
+    key("health.failure_threshold", "3", BREAKERS, "failures that open a breaker"),
+    key("health.recovery_timeout", "30s", BREAKERS, "until an open breaker tries again"),
+    key("metrics.collection_interval", "100ms", HISTORY, "between two samples"),
+    key("metrics.percentile_window_size", "1000", HISTORY, "samples behind a percentile"),
+    key("metrics.history_retention", "1h", HISTORY, "how long samples are kept"),
+    key("logging.level", "info", Kind::Text, "a level, or tracing directives; RUST_LOG goes before it"),
+    key(
+        "logging.format",
+        "auto",
+        Kind::OneOf(&["auto", "pretty", "json"]),
+        "auto: pretty on a terminal, JSON otherwise",
+    ),
+];
+
+/// Names that clap turns into flags of `serve` and `config`: `--port` is `server.port`.
+pub const FLAGS: &[(&str, &str)] = &[
+    ("host", "server.host"),
+    ("port", "server.port"),
+    ("insecure", "server.insecure"),
+    ("model", "model.path"),
+    ("served-model-name", "model.served_names"),
+    ("load-format", "model.load_format"),
+    ("device", "model.device"),
+    ("queue-capacity", "batching.queue_capacity"),
+    ("max-num-seqs", "engine.max_num_seqs"),
+    ("max-num-batched-tokens", "engine.max_num_batched_tokens"),
+    ("max-model-len", "engine.max_model_len"),
+    ("preemption", "engine.preemption"),
+    ("multi-step-count", "engine.multi_step_count"),
+    ("threads", "engine.threads"),
+    ("drain-timeout", "engine.drain_timeout"),
+    ("block-size", "kv_cache.block_size"),
+    ("kv-memory", "kv_cache.memory"),
+    ("log-level", "logging.level"),
+    ("log-format", "logging.format"),
+];
+
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// The environment variable of a key: `server.port` is `FOREBAY__SERVER__PORT`.
+pub fn env_name(key: &str) -> String {
+    format!("FOREBAY__{}", key.to_uppercase().replace('.', "__"))
+}
+
+impl Kind {
+    /// The allowed values, for messages.
+    pub fn range(&self) -> String {
+        match self {
+            Kind::Text => "text".into(),
+            Kind::List => "a list of names".into(),
+            Kind::Bool => "true or false".into(),
+            Kind::Integer { min, max } => format!("an integer from {min} to {max}"),
+            Kind::AutoInteger { min, max } => format!("auto or an integer from {min} to {max}"),
+            Kind::AutoGiB => "auto or a positive number of GiB".into(),
+            Kind::Duration { min_ms, max_ms } => {
+                format!("a duration with a unit (ms, s, m, h) from {min_ms}ms to {}s", max_ms / 1_000)
+            }
+            Kind::OneOf(names) => format!("one of {}", names.join(", ")),
+            Kind::NotYet(feature) => format!("not set: {feature} are not in this version"),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the user wrote, where: layers of text by key, merged by precedence (flags, environment, file, defaults).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use config::{Config, Environment, File, FileFormat, Value, ValueKind};
+
+use super::ConfigError;
+use super::keys::{self, KEYS, Kind};
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    File(PathBuf),
+    Environment(String),
+    Flag(&'static str),
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Origin::Default => write!(f, "default"),
+            Origin::File(path) => write!(f, "file {}", path.display()),
+            Origin::Environment(name) => write!(f, "environment {name}"),
+            Origin::Flag(name) => write!(f, "flag --{name}"),
+        }
+    }
+}
+
+/// A value as text, and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub text: String,
+    pub origin: Origin,
+}
+
+/// One entry per key.
+pub type Merged = BTreeMap<&'static str, Entry>;
+
+/// Merges the layers; an unknown key anywhere is an error, and so is one whose feature is not there yet.
+pub fn merge(
+    file: Option<&Path>,
+    environment: BTreeMap<String, String>,
+    flags: &[(&'static str, &'static str, String)],
+) -> Result<Merged, ConfigError> {
+    let default = |key: &keys::Key| (key.name, Entry { text: key.default.into(), origin: Origin::Default });
+    let mut merged: Merged = KEYS.iter().map(default).collect();
+    if let Some(path) = file {
+        for (name, text) in read_file(path)? {
+            put(&mut merged, &name, text, Origin::File(path.into()))?;
+        }
+    }
+    for (name, text) in read_environment(environment)? {
+        let variable = keys::env_name(&name);
+        put(&mut merged, &name, text, Origin::Environment(variable))?;
+    }
+    for (flag, key, text) in flags {
+        put(&mut merged, key, text.clone(), Origin::Flag(flag))?;
+    }
+    Ok(merged)
+}
+
+fn put(merged: &mut Merged, name: &str, text: String, origin: Origin) -> Result<(), ConfigError> {
+    let Some(key) = keys::find(name) else {
+        return Err(ConfigError::UnknownKey { key: name.into(), origin, similar: similar(name) });
+    };
+    if let Kind::NotYet(feature) = key.kind {
+        return Err(ConfigError::NotYet { key: name.into(), origin, feature });
+    }
+    merged.insert(key.name, Entry { text, origin });
+    Ok(())
+}
+
+fn read_file(path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
+    let unreadable = |message: String| ConfigError::File { path: path.into(), message };
+    // Read here: the config crate guesses extensions and reports a missing file without its reason.
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    let source = File::from_str(&text, FileFormat::Yaml);
+    let config = Config::builder().add_source(source).build().map_err(|error| unreadable(error.to_string()))?;
+    Ok(flatten(config.cache))
+}
+
+fn read_environment(variables: BTreeMap<String, String>) -> Result<Vec<(String, String)>, ConfigError> {
+    let source = Environment::with_prefix("FOREBAY")
+        .prefix_separator("__")
+        .separator("__")
+        .source(Some(variables.into_iter().collect()));
+    let config = Config::builder().add_source(source).build();
+    let config =
+        config.map_err(|error| ConfigError::File { path: "environment".into(), message: error.to_string() })?;
+    Ok(flatten(config.cache))
+}
+
+/// `a: {b: 1}` becomes `a.b` = `1`; empty values (a key with only comments below it) are nothing.
+fn flatten(value: Value) -> Vec<(String, String)> {
+    fn walk(prefix: &str, value: Value, out: &mut Vec<(String, String)>) {
+        match value.kind {
+            ValueKind::Nil => {}
+            ValueKind::Table(table) => {
+                for (name, value) in table {
+                    let name = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+                    walk(&name, value, out);
+                }
+            }
+            ValueKind::Array(items) => {
+                let items: Vec<String> = items.into_iter().map(|item| item.kind.to_string()).collect();
+                out.push((prefix.into(), items.join(",")));
+            }
+            scalar => out.push((prefix.into(), scalar.to_string())),
+        }
+    }
+    let mut out = Vec::new();
+    walk("", value, &mut out);
+    out.sort();
+    out
+}
+
+/// The known key that differs least, if it differs little.
+fn similar(name: &str) -> Option<&'static str> {
+    let closest = KEYS.iter().map(|key| (distance(name, key.name), key.name)).min()?;
+    (closest.0 <= 3).then_some(closest.1)
+}
+
+/// Levenshtein's distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, &y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

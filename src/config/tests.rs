@@ -1,0 +1,149 @@
+//! Precedence, provenance, and errors that name the key, the place and what is allowed.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::*;
+use keys::{KEYS, Kind};
+
+fn yaml(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");
+    file.write_all(text.as_bytes()).expect("written");
+    file
+}
+
+fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+}
+
+fn load_all(file: Option<&str>, variables: &[(&str, &str)], args: &[&str]) -> Result<Loaded, ConfigError> {
+    let file = file.map(yaml);
+    let flags = cli::parse_from(args).expect("flags that clap knows").flags;
+    load(file.as_ref().map(|file| file.path()), env(variables), &flags)
+}
+
+fn refused(file: Option<&str>, variables: &[(&str, &str)], args: &[&str]) -> String {
+    load_all(file, variables, args).expect_err("it must be refused").to_string()
+}
+
+#[test]
+fn flags_go_before_environment_before_file_before_defaults() {
+    let file = Some("server:\n  port: 1\n");
+    let variable = [("FOREBAY__SERVER__PORT", "2")];
+    let port = |file, variables: &[(&str, &str)], args: &[&str]| {
+        load_all(file, variables, args).expect("valid").config.server.port
+    };
+    assert_eq!(port(None, &[], &[]), 8080);
+    assert_eq!(port(file, &[], &[]), 1);
+    assert_eq!(port(file, &variable, &[]), 2);
+    assert_eq!(port(file, &variable, &["--port", "3"]), 3);
+    assert_eq!(port(file, &variable, &["serve", "--port", "3"]), 3);
+}
+
+#[test]
+fn every_value_says_where_it_came_from() {
+    let file = Some("kv_cache:\n  block_size: 16\nmodel:\n  served_names: [a, b]\n");
+    let loaded = load_all(file, &[("FOREBAY__ENGINE__THREADS", "2")], &["--port", "3"]).expect("valid");
+    let text = loaded.describe();
+    let line = |key: &str| {
+        let line = text.lines().find(|line| line.starts_with(&format!("{key} = ")));
+        line.unwrap_or_else(|| panic!("no {key} in\n{text}")).to_owned()
+    };
+    assert_eq!(line("server.port"), "server.port = 3  # flag --port");
+    assert_eq!(line("engine.threads"), "engine.threads = 2  # environment FOREBAY__ENGINE__THREADS");
+    assert!(line("kv_cache.block_size").starts_with("kv_cache.block_size = 16  # file /"));
+    assert_eq!(line("server.host"), "server.host = 127.0.0.1  # default");
+    assert_eq!(loaded.config.model.served_names, ["a", "b"]);
+}
+
+#[test]
+fn unknown_keys_are_errors_wherever_they_stand() {
+    let message = refused(Some("server:\n  prot: 1\n"), &[], &[]);
+    assert!(message.contains("server.prot") && message.contains("did you mean server.port?"), "{message}");
+    assert!(message.contains(".yaml"), "{message}");
+    let message = refused(None, &[("FOREBAY__SERVER__PROT", "1")], &[]);
+    assert!(message.contains("environment FOREBAY__SERVER__PROT"), "{message}");
+    assert!(cli::parse_from(&["--prot", "1"]).is_err());
+}
+
+#[test]
+fn bad_values_name_the_key_the_place_and_the_range() {
+    for (key, value) in [
+        ("server.port", "65536"),
+        ("server.port", "-1"),
+        ("server.port", "eighty"),
+        ("server.host", "localhost"),
+        ("server.read_timeout", "30"),
+        ("server.read_timeout", "0s"),
+        ("server.insecure", "yes please"),
+        ("engine.max_num_seqs", "0"),
+        ("engine.preemption", "oldest"),
+        ("engine.max_model_len", "automatic"),
+        ("kv_cache.memory", "-1"),
+        ("kv_cache.memory", "NaN"),
+        ("kv_cache.block_size", "0"),
+        ("model.device", "cuda:x"),
+        ("model.load_format", "gguf"),
+        ("logging.format", "xml"),
+        ("workers.count", "2"),
+    ] {
+        let variable = keys::env_name(key);
+        let message = refused(None, &[(&variable, value)], &[]);
+        assert!(message.contains(key) && message.contains(&variable) && message.contains("must be"), "{message}");
+    }
+}
+
+#[test]
+fn keys_of_features_that_are_not_there_are_refused_with_a_reason() {
+    for key in KEYS.iter().filter(|key| matches!(key.kind, Kind::NotYet(_))) {
+        let message = refused(None, &[(&keys::env_name(key.name), key.default)], &[]);
+        assert!(message.contains(key.name) && message.contains("not in this version"), "{message}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_or_parsed_is_named() {
+    let missing = load(Some(Path::new("/nowhere/forebay.yaml")), BTreeMap::new(), &[]);
+    assert!(missing.expect_err("missing").to_string().contains("/nowhere/forebay.yaml"));
+    let message = refused(Some("server: [1, {\n"), &[], &[]);
+    assert!(message.contains(".yaml"), "{message}");
+}
+
+#[test]
+fn only_loopback_is_bound_without_saying_so() {
+    for host in ["0.0.0.0", "192.168.1.5", "::"] {
+        assert!(matches!(load_all(None, &[], &["--host", host]), Err(ConfigError::OpenToOthers { .. })), "{host}");
+        assert!(load_all(None, &[], &["--host", host, "--insecure"]).is_ok());
+    }
+    assert!(load_all(None, &[], &["--host", "::1"]).is_ok());
+}
+
+/// config.yaml documents every key with its default: keys that may be set as they are, the others commented out.
+#[test]
+fn the_shipped_file_documents_every_key_with_its_default() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config.yaml");
+    let text = std::fs::read_to_string(&path).expect("config.yaml");
+    let loaded = load(Some(&path), BTreeMap::new(), &[]).expect("the shipped file is valid");
+    for key in KEYS {
+        let entry = &loaded.merged[key.name];
+        assert_eq!(entry.text, key.default, "{}", key.name);
+        let leaf = key.name.rsplit('.').next().expect("a name");
+        let set = matches!(entry.origin, Origin::File(_));
+        match key.kind {
+            Kind::NotYet(_) => {
+                assert!(text.contains(&format!("# {leaf}: {}", key.default)), "{} must stand as a comment", key.name);
+            }
+            _ if key.default.is_empty() => assert!(text.contains(&format!("{leaf}:")), "{}", key.name),
+            _ => assert!(set, "{} is missing", key.name),
+        }
+    }
+}
+
+#[test]
+fn help_shows_each_flags_default_and_variable() {
+    let help = cli::command().render_long_help().to_string();
+    for (flag, name) in keys::FLAGS {
+        assert!(help.contains(&format!("--{flag}")) && help.contains(&keys::env_name(name)), "{flag}");
+    }
+    assert!(help.contains("[default: 8080"), "{help}");
+}
