@@ -12,6 +12,7 @@ pub mod request;
 pub mod step;
 pub mod units;
 
+pub mod app;
 pub mod config;
 pub mod probe;
 

@@ -1,2 +1,47 @@
-//! x
-fn main() {}
+//! Parse, build, run.
+
+use std::process::ExitCode;
+
+use forebay::app;
+use forebay::config::{self, Command};
+
+/// Something the user gave is wrong: flags, configuration, model files.
+const BAD_INPUT: u8 = 2;
+
+fn main() -> ExitCode {
+    let (command, loaded) = match config::from_args() {
+        Ok(parsed) => parsed,
+        Err(error) => return refuse(&error),
+    };
+    match command {
+        Command::Serve => {}
+        Command::Config => {
+            print!("{}", loaded.describe());
+            return ExitCode::SUCCESS;
+        }
+        Command::Health { url } => return forebay::probe::run(&url),
+    }
+    set_threads(app::compute_threads(&loaded.config));
+    match app::serve(loaded.config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(app::Failure::Input(error)) => refuse(&error),
+        Err(app::Failure::Runtime(error)) => {
+            eprintln!("forebay: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn refuse(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("forebay: {error}");
+    ExitCode::from(BAD_INPUT)
+}
+
+/// Rayon and candle read their thread counts from the environment, and candle's default ignores a container's quota.
+#[allow(unsafe_code)]
+fn set_threads(count: usize) {
+    for name in ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"] {
+        // SAFETY: no other thread has been started yet, so nobody reads the environment while it changes.
+        unsafe { std::env::set_var(name, count.to_string()) };
+    }
+}

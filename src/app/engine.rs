@@ -1,14 +1,16 @@
 //! From configuration to a running engine loop.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Context;
 use tokio::runtime;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::engine::command::EngineCommand;
 use crate::engine::core::{self, Core};
 use crate::engine::forward::Forward;
 use crate::engine::heartbeat::Heartbeat;
@@ -34,12 +36,14 @@ pub struct RunningEngine {
     pub metrics: Arc<Metrics>,
     pub heartbeat: Arc<Heartbeat>,
     pub thread: JoinHandle<()>,
-    pub limits: Limits,
-    pub kv_tokens: usize,
+    /// Resolves when the loop has returned.
+    pub ended: oneshot::Receiver<()>,
+    /// The same for the same program, model and backend.
+    pub fingerprint: String,
 }
 
 pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
-    let mut loaded = model::load(&config.model.source, &config.model.load).map_err(input)?;
+    let mut loaded = model::load(&config.model.source, &config.model.options).map_err(input)?;
     let context = loaded.max_position_embeddings;
     let wanted = config.engine.max_model_len.unwrap_or(context).min(context) as usize;
     let kv = kv_size(config, &loaded, wanted)?;
@@ -75,25 +79,31 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
         tokenizer,
         template,
         eos: loaded.eos.clone(),
-        limits: limits.clone(),
+        limits,
         model_id: config.model.served_names.first().cloned().unwrap_or_else(|| loaded.id.clone()),
         aliases: config.model.served_names.iter().skip(1).cloned().collect(),
     });
+    let fingerprint = fingerprint(&loaded);
     let core = Core::new(core_config, Forward::new(loaded.model));
-    let thread = spawn(core, home, commands)?;
-    Ok(RunningEngine { handle, generator, metrics, heartbeat, thread, limits, kv_tokens })
+    let (thread, ended) = spawn(core, home, commands)?;
+    Ok(RunningEngine { handle, generator, metrics, heartbeat, thread, ended, fingerprint })
 }
 
 /// The loop has a runtime of its own: one thread for it and one, at most, for the step.
 fn spawn(
     core: Core<Forward>,
     home: run::Home,
-    commands: mpsc::Receiver<crate::engine::command::EngineCommand>,
-) -> Result<JoinHandle<()>, Failure> {
+    commands: mpsc::Receiver<EngineCommand>,
+) -> Result<(JoinHandle<()>, oneshot::Receiver<()>), Failure> {
     let runtime =
         runtime::Builder::new_current_thread().max_blocking_threads(1).build().context("the engine's runtime")?;
-    let body = move || drop(runtime.block_on(run::run(core, home, commands)));
-    Ok(std::thread::Builder::new().name("engine".into()).spawn(body).context("the engine's thread")?)
+    let (alive, ended) = oneshot::channel();
+    let body = move || {
+        let core = runtime.block_on(run::run(core, home, commands));
+        drop((core, alive));
+    };
+    let thread = std::thread::Builder::new().name("engine".into()).spawn(body).context("the engine's thread")?;
+    Ok((thread, ended))
 }
 
 fn kv_size(config: &Config, loaded: &LoadedModel, max_model_len: usize) -> Result<KvSize, Failure> {
@@ -104,6 +114,12 @@ fn kv_size(config: &Config, loaded: &LoadedModel, max_model_len: usize) -> Resul
         max_model_len,
     };
     memory::kv_size(&needs, config.kv_cache.memory_bytes.unwrap_or_else(memory::auto_budget)).map_err(input)
+}
+
+fn fingerprint(loaded: &LoadedModel) -> String {
+    let mut hasher = DefaultHasher::new();
+    (env!("CARGO_PKG_VERSION"), &loaded.id, loaded.model.spec().parameters(), &loaded.tokenizer_json).hash(&mut hasher);
+    format!("fp_{:012x}", hasher.finish() >> 16)
 }
 
 fn chat_template(loaded: &LoadedModel) -> Result<Option<ChatTemplate>, Failure> {

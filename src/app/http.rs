@@ -1,1 +1,111 @@
-//! Placeholder while the rooms are merged.
+//! The HTTP face on its own runtime, and the order in which everything ends.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use tokio::runtime;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::api::{self, BodyLimits, Health, ServeConfig};
+use crate::clock::{self, Clock};
+use crate::config::{Config, ServerConfig};
+use crate::units::Micros;
+
+use super::engine::RunningEngine;
+use super::{Failure, input, signals};
+
+/// Handlers only parse, wait and frame; two threads keep one slow poll from delaying a probe.
+const WORKER_THREADS: usize = 2;
+/// Once the engine is empty, the last bytes need no longer than this.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// The address could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {error}")]
+struct Bind {
+    address: SocketAddr,
+    error: std::io::Error,
+}
+
+pub fn bind(config: &ServerConfig) -> Result<TcpListener, Failure> {
+    let address = SocketAddr::new(config.host, config.port);
+    let listener = TcpListener::bind(address).map_err(|error| input(Bind { address, error }))?;
+    listener.set_nonblocking(true).context("the listener")?;
+    Ok(listener)
+}
+
+pub fn serve(config: &Config, listener: TcpListener, engine: RunningEngine, clock: Clock) -> Result<(), Failure> {
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .thread_name("http")
+        .enable_all()
+        .build()
+        .context("the HTTP runtime")?;
+    let RunningEngine { handle, generator, metrics, heartbeat, thread, ended, fingerprint, .. } = engine;
+    let stall = Micros(config.engine.stall_timeout.as_micros() as u64);
+    let health = Arc::new(Health::new(heartbeat, clock.clone(), stall));
+    let info = api::ServerInfo { created: clock::unix_seconds(), system_fingerprint: fingerprint };
+    let state = api::State {
+        generator,
+        metrics,
+        health: health.clone(),
+        info: Arc::new(info),
+        body: BodyLimits { max_bytes: config.server.max_body_bytes, timeout: config.server.read_timeout },
+        clock,
+    };
+    let served = runtime.block_on(async {
+        let address = listener.local_addr().context("the listener")?;
+        let listener = tokio::net::TcpListener::from_std(listener).context("the listener")?;
+        let (stop, stopped) = oneshot::channel();
+        let server = tokio::spawn(api::serve(listener, api::router(state), serve_config(config), async {
+            let _ = stopped.await;
+        }));
+        health.loaded();
+        tracing::info!(event = "listening", url = %format!("http://{address}"), "listening on http://{address}");
+        let end = until_told_or_dead(ended).await;
+        health.drain();
+        if end.is_ok() {
+            drain(&handle, config.engine.drain_timeout).await;
+        }
+        drop((stop, handle));
+        server.await.context("the accept loop")?;
+        end
+    });
+    drop(runtime);
+    thread.join().map_err(|_| anyhow!("the engine's thread panicked"))?;
+    tracing::info!(event = "stopped", "stopped");
+    Ok(served?)
+}
+
+fn serve_config(config: &Config) -> ServeConfig {
+    ServeConfig {
+        header_timeout: config.server.header_timeout,
+        write_timeout: config.server.write_timeout,
+        max_connections: config.server.max_connections,
+        drain_timeout: FLUSH,
+        ..ServeConfig::default()
+    }
+}
+
+async fn until_told_or_dead(ended: oneshot::Receiver<()>) -> anyhow::Result<()> {
+    tokio::select! {
+        signal = signals::stop() => signal.context("listening for signals"),
+        // The loop ends only when told to, and nobody has.
+        _ = ended => Err(anyhow!("the engine ended unexpectedly")),
+    }
+}
+
+/// Running requests finish, within the limit or until a second signal; queued ones are refused at once.
+async fn drain(handle: &crate::engine::EngineHandle, limit: Duration) {
+    tracing::info!(event = "draining", limit_s = limit.as_secs(), "draining; a second signal aborts");
+    let why = tokio::select! {
+        drained = timeout(limit, handle.drain()) => if drained.is_ok() { "drained" } else { "drain timeout" },
+        _ = signals::stop() => "second signal",
+    };
+    tracing::info!(event = "drained", why, "ending the engine");
+    // An error means that the loop has ended already, which is what is wanted.
+    let _ = handle.shutdown().await;
+}

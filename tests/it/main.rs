@@ -1,9 +1,10 @@
 //! One integration binary, a module per face.
 //!
-//! `goldens`, `oracle`, `paged`: the decoder against reference logits and against itself. `loading`: files that lie.
+//! `architecture`: the house rules. `goldens`, `oracle`, `paged`: the decoder against reference logits and against itself. `loading`: files that lie.
 //! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
 //! (`server`). `openai`: the same, driven by the official Python package.
 
+mod architecture;
 mod checkpoint;
 mod engine;
 mod goldens;

@@ -1,0 +1,18 @@
+# The embedded model needs no volume: docker run --rm -p 8080:8080 forebay
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked --bin forebay
+
+FROM debian:bookworm-slim
+RUN useradd --system --uid 10001 --no-create-home forebay
+COPY --from=build /src/target/release/forebay /usr/local/bin/forebay
+USER 10001
+# There are no API keys yet, so reaching beyond loopback has to be said aloud: publish the port only where you trust who can.
+ENV FOREBAY__SERVER__HOST=0.0.0.0 \
+    FOREBAY__SERVER__INSECURE=true
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["forebay", "health"]
+ENTRYPOINT ["forebay"]
+CMD ["serve"]
