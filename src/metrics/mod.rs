@@ -1,1 +1,177 @@
-//! metrics
+//! What the server counts, as typed handles resolved at start: recording is a few atomic additions and never a lookup by
+//! name (the two exceptions, errors by code and requests by route, are per request, not per token).
+//!
+//! Conservation: admitted = finished (stop, length) + cancelled (abort) + failed + live, at any moment between two calls.
+//! The names are in `prometheus.rs`. The `vllm:` twins have the same values; each gauge has exactly one series, since
+//! endpoint pickers read only one.
+
+mod prometheus;
+
+use std::sync::Arc;
+
+use ::prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
+
+use crate::report::{Snapshot, StepReport};
+use crate::request::FinishReason;
+use crate::units::Micros;
+
+/// Which face of the server a request met; the label set is bounded by this enum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    Completions,
+    Chat,
+    Models,
+    Health,
+    Metrics,
+    Other,
+}
+
+impl Route {
+    pub const ALL: [Route; 6] =
+        [Route::Completions, Route::Chat, Route::Models, Route::Health, Route::Metrics, Route::Other];
+
+    pub fn label(self) -> &'static str {
+        match self {
+            Route::Completions => "completions",
+            Route::Chat => "chat",
+            Route::Models => "models",
+            Route::Health => "health",
+            Route::Metrics => "metrics",
+            Route::Other => "other",
+        }
+    }
+}
+
+/// How an HTTP request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Ok,
+    ClientError,
+    ServerError,
+    /// The client went away before it had everything.
+    Cancelled,
+}
+
+impl Outcome {
+    pub const ALL: [Outcome; 4] = [Outcome::Ok, Outcome::ClientError, Outcome::ServerError, Outcome::Cancelled];
+
+    pub fn label(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::ClientError => "client_error",
+            Outcome::ServerError => "server_error",
+            Outcome::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// One per process; shared by the engine loop and the HTTP face.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: [[IntCounter; Outcome::ALL.len()]; Route::ALL.len()],
+    errors: IntCounterVec,
+    panics: IntCounter,
+    admitted: IntCounter,
+    stopped: IntCounter,
+    length: IntCounter,
+    cancelled: IntCounter,
+    failed: IntCounter,
+    live: IntGauge,
+    prompt_tokens: IntCounter,
+    generation_tokens: IntCounter,
+    time_to_first_token: Histogram,
+    inter_token_latency: Histogram,
+    e2e_latency: Histogram,
+    running: IntGauge,
+    waiting: IntGauge,
+    kv_usage: Gauge,
+    preemptions: IntCounter,
+    steps: IntCounter,
+    step_reruns: IntCounter,
+    batch_size: Histogram,
+    batch_tokens: Histogram,
+}
+
+impl Metrics {
+    /// Sequences that were queued, and the prompt tokens of all of them together.
+    pub fn admitted(&self, sequences: usize, prompt_tokens: usize) {
+        self.admitted.inc_by(sequences as u64);
+        self.live.add(sequences as i64);
+        self.prompt_tokens.inc_by(prompt_tokens as u64);
+    }
+
+    /// A sequence's first token, this long after it was queued.
+    pub fn first_token(&self, since_queued: Micros) {
+        self.generation_tokens.inc();
+        self.time_to_first_token.observe(since_queued.as_secs_f64());
+    }
+
+    /// A later token, this long after the one before it; time spent preempted counts.
+    pub fn next_token(&self, since_last: Micros) {
+        self.generation_tokens.inc();
+        self.inter_token_latency.observe(since_last.as_secs_f64());
+    }
+
+    pub fn finished(&self, reason: FinishReason, since_queued: Micros) {
+        self.live.dec();
+        match reason {
+            FinishReason::Stop => self.stopped.inc(),
+            FinishReason::Length => self.length.inc(),
+            // Its latency says when the client lost patience, not how fast the server is.
+            FinishReason::Abort => return self.cancelled.inc(),
+        }
+        self.e2e_latency.observe(since_queued.as_secs_f64());
+    }
+
+    pub fn failed(&self) {
+        self.live.dec();
+        self.failed.inc();
+    }
+
+    /// What one call of the core did.
+    pub fn steps(&self, report: &StepReport) {
+        for facts in &report.steps {
+            self.steps.inc();
+            self.step_reruns.inc_by(facts.rerun.into());
+            self.preemptions.inc_by(facts.preempted as u64);
+            self.batch_size.observe(facts.sequences as f64);
+            self.batch_tokens.observe((facts.prefill_tokens + facts.decode_tokens) as f64);
+        }
+    }
+
+    /// The engine's state between two steps.
+    pub fn state(&self, snapshot: &Snapshot) {
+        self.running.set(snapshot.running as i64);
+        self.waiting.set((snapshot.queued + snapshot.waiting) as i64);
+        self.kv_usage.set(snapshot.blocks_used as f64 / snapshot.blocks_total.max(1) as f64);
+    }
+
+    /// An HTTP request has ended, its body included.
+    pub fn request(&self, route: Route, outcome: Outcome) {
+        self.requests[route as usize][outcome as usize].inc();
+    }
+
+    /// An error object was sent, whole or inside a stream. `code` comes from the table in `api/error.rs`.
+    pub fn error(&self, code: &'static str, route: Route) {
+        self.errors.with_label_values(&[code, route.label()]).inc();
+    }
+
+    pub fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    /// The text exposition format, process metrics and `vllm:` twins included.
+    pub fn render(&self) -> String {
+        prometheus::render(&self.registry)
+    }
+}
+
+impl Metrics {
+    pub fn new() -> Arc<Metrics> {
+        Arc::new(prometheus::register(Registry::new()))
+    }
+}
+
+#[cfg(test)]
+mod tests;
