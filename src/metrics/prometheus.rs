@@ -8,18 +8,17 @@ use super::{Metrics, Outcome, Route};
 
 // vLLM's buckets, so that its dashboards fit.
 const TTFT: [f64; 22] = [
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
-    640.0, 2560.0,
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0,
 ];
-const INTER_TOKEN: [f64; 19] = [
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-];
+const INTER_TOKEN: [f64; 19] =
+    [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
 const E2E: [f64; 20] = [
-    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0,
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0,
 ];
 const SEQUENCES: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
-const TOKENS: [f64; 13] =
-    [1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
+const TOKENS: [f64; 13] = [1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
 
 /// Our name and vLLM's for the same series.
 const TWINS: [(&str, &str); 10] = [
@@ -69,11 +68,7 @@ pub fn register(registry: Registry) -> Metrics {
         live: gauge("forebay_sequences_live", "Sequences queued, waiting or running."),
         prompt_tokens: counter("forebay_prompt_tokens_total", "Prompt tokens of queued sequences."),
         generation_tokens: counter("forebay_generation_tokens_total", "Tokens generated."),
-        time_to_first_token: histogram(
-            "forebay_time_to_first_token_seconds",
-            "From queued to the first token.",
-            &TTFT,
-        ),
+        time_to_first_token: histogram("forebay_time_to_first_token_seconds", "From queued to the first token.", &TTFT),
         inter_token_latency: histogram(
             "forebay_inter_token_latency_seconds",
             "Between two tokens of a sequence.",
@@ -82,10 +77,7 @@ pub fn register(registry: Registry) -> Metrics {
         e2e_latency: histogram("forebay_e2e_request_latency_seconds", "From queued to the last token.", &E2E),
         running: gauge("forebay_num_requests_running", "Sequences that hold KV blocks."),
         waiting: gauge("forebay_num_requests_waiting", "Sequences queued or waiting for blocks, all classes."),
-        kv_usage: add(
-            &registry,
-            must(Gauge::new("forebay_kv_cache_usage_perc", "Used part of the KV cache, 0 to 1.")),
-        ),
+        kv_usage: add(&registry, must(Gauge::new("forebay_kv_cache_usage_perc", "Used part of the KV cache, 0 to 1."))),
         preemptions: counter("forebay_preemptions_total", "Sequences that gave their blocks back to be recomputed."),
         steps: counter("forebay_engine_steps_total", "Forward passes."),
         step_reruns: counter("forebay_engine_step_reruns_total", "Passes that failed and were rerun one by one."),
