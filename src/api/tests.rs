@@ -139,7 +139,8 @@ async fn logprobs_have_both_shapes() {
     let script = vec![h, e, Event::Finished(FinishReason::Length)];
     let mut scene = Scene::new();
     let body = json!({"prompt": "hello", "logprobs": 2});
-    let logprobs = &scene.play(COMPLETIONS, &body, std::slice::from_ref(&script)).await.json()["choices"][0]["logprobs"];
+    let logprobs =
+        &scene.play(COMPLETIONS, &body, std::slice::from_ref(&script)).await.json()["choices"][0]["logprobs"];
     assert_eq!(logprobs["token_logprobs"], json!([-0.5, -2.0]));
     assert_eq!(logprobs["text_offset"], json!([0, 1]));
     assert_eq!(logprobs["tokens"].as_array().unwrap().len(), 2);
@@ -147,7 +148,8 @@ async fn logprobs_have_both_shapes() {
     assert_eq!(logprobs["top_logprobs"][1].as_object().unwrap().len(), 3, "the drawn one beside the best two");
 
     let body = with(hello(), json!({"logprobs": true, "top_logprobs": 2}));
-    let content = &scene.play(CHAT, &body, std::slice::from_ref(&script)).await.json()["choices"][0]["logprobs"]["content"];
+    let content =
+        &scene.play(CHAT, &body, std::slice::from_ref(&script)).await.json()["choices"][0]["logprobs"]["content"];
     let first = &content[0];
     assert_eq!(first["logprob"], -0.5);
     assert_eq!(first["token"], first["top_logprobs"][0]["token"]);
