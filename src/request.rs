@@ -378,6 +378,8 @@ pub enum RequestError {
     BodyTimeout { seconds: u64 },
     #[error("content-type must be application/json")]
     UnsupportedMediaType,
+    #[error("compressed bodies are not accepted; send it without content-encoding")]
+    UnsupportedEncoding,
     #[error("the queue is full ({capacity} requests); try again in {retry_after_s} s")]
     QueueFull { capacity: usize, retry_after_s: u32 },
     #[error("the server is shutting down")]

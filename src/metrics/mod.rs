@@ -1,7 +1,9 @@
-//! What operators read: typed handles, resolved once, and their text form.
+//! What the server counts, as typed handles resolved at start: recording is a few atomic additions and never a lookup by
+//! name (the two exceptions, errors by code and requests by route, are per request, not per token).
 //!
-//! Engine and api call the methods below with facts; nobody else knows names or labels. Label sets are closed, so the
-//! number of series has a bound. What vLLM's dashboards and routers read is given under its names too (`prometheus.rs`).
+//! Conservation: admitted = finished (stop, length) + cancelled (abort) + failed + live, at any moment between two calls.
+//! The names are in `prometheus.rs`. The `vllm:` twins have the same values; each gauge has exactly one series, since
+//! endpoint pickers read only one.
 
 mod prometheus;
 
@@ -13,154 +15,161 @@ use crate::report::{Snapshot, StepReport};
 use crate::request::FinishReason;
 use crate::units::Micros;
 
-use self::prometheus::{counter, counter_with, gauge, histogram, ratio};
+/// Which face of the server a request met; the label set is bounded by this enum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    Completions,
+    Chat,
+    Models,
+    Health,
+    Metrics,
+    Other,
+}
 
-/// Seconds, as vLLM buckets them, so that its dashboards work unchanged.
-const TTFT_BUCKETS: &[f64] = &[
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-    160.0, 640.0, 2560.0,
-];
-const ITL_BUCKETS: &[f64] =
-    &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
-const LATENCY_BUCKETS: &[f64] = &[
-    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
-    1920.0, 7680.0,
-];
-const BATCH_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
+impl Route {
+    pub const ALL: [Route; 6] =
+        [Route::Completions, Route::Chat, Route::Models, Route::Health, Route::Metrics, Route::Other];
 
+    pub fn label(self) -> &'static str {
+        match self {
+            Route::Completions => "completions",
+            Route::Chat => "chat",
+            Route::Models => "models",
+            Route::Health => "health",
+            Route::Metrics => "metrics",
+            Route::Other => "other",
+        }
+    }
+}
+
+/// How an HTTP request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Ok,
+    ClientError,
+    ServerError,
+    /// The client went away before it had everything.
+    Cancelled,
+}
+
+impl Outcome {
+    pub const ALL: [Outcome; 4] = [Outcome::Ok, Outcome::ClientError, Outcome::ServerError, Outcome::Cancelled];
+
+    pub fn label(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::ClientError => "client_error",
+            Outcome::ServerError => "server_error",
+            Outcome::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// One per process; shared by the engine loop and the HTTP face.
+#[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    http_requests: IntCounterVec,
+    requests: [[IntCounter; Outcome::ALL.len()]; Route::ALL.len()],
     errors: IntCounterVec,
     panics: IntCounter,
     admitted: IntCounter,
-    ended_stop: IntCounter,
-    ended_length: IntCounter,
-    ended_cancelled: IntCounter,
-    ended_failed: IntCounter,
+    stopped: IntCounter,
+    length: IntCounter,
+    cancelled: IntCounter,
+    failed: IntCounter,
     live: IntGauge,
     prompt_tokens: IntCounter,
     generation_tokens: IntCounter,
-    preemptions: IntCounter,
+    time_to_first_token: Histogram,
+    inter_token_latency: Histogram,
+    e2e_latency: Histogram,
     running: IntGauge,
     waiting: IntGauge,
     kv_usage: Gauge,
-    kv_blocks: IntGauge,
-    kv_blocks_used: IntGauge,
+    preemptions: IntCounter,
     steps: IntCounter,
     step_reruns: IntCounter,
-    prefill_tokens: IntCounter,
-    decode_tokens: IntCounter,
     batch_size: Histogram,
-    ttft: Histogram,
-    itl: Histogram,
-    latency: Histogram,
+    batch_tokens: Histogram,
 }
 
 impl Metrics {
-    pub fn new() -> Arc<Metrics> {
-        let registry = prometheus::registry();
-        let r = &registry;
-        let ended = counter_with(r, "forebay_sequences_ended_total", "Sequences that ended, by outcome", &["outcome"]);
-        let computed = counter_with(r, "forebay_step_tokens_total", "Tokens computed, by kind", &["kind"]);
-        Arc::new(Metrics {
-            http_requests: counter_with(r, "forebay_http_requests_total", "Requests answered", &["route", "status"]),
-            errors: counter_with(r, "forebay_errors_total", "Errors told to clients", &["code", "route"]),
-            panics: counter(r, "forebay_panics_total", "Panics caught at a boundary"),
-            admitted: counter(r, "forebay_sequences_admitted_total", "Sequences acknowledged to clients"),
-            ended_stop: ended.with_label_values(&["stop"]),
-            ended_length: ended.with_label_values(&["length"]),
-            ended_cancelled: ended.with_label_values(&["cancelled"]),
-            ended_failed: ended.with_label_values(&["failed"]),
-            live: gauge(r, "forebay_sequences_live", "Sequences acknowledged and not ended"),
-            prompt_tokens: counter(r, "forebay_prompt_tokens_total", "Prompt tokens of acknowledged sequences"),
-            generation_tokens: counter(r, "forebay_generation_tokens_total", "Tokens drawn"),
-            preemptions: counter(r, "forebay_preemptions_total", "Sequences preempted"),
-            running: gauge(r, "forebay_requests_running", "Sequences with blocks in the KV cache"),
-            waiting: gauge(r, "forebay_requests_waiting", "Sequences queued or waiting for blocks"),
-            kv_usage: ratio(r, "forebay_kv_cache_usage_ratio", "Used part of the KV cache's blocks, 0 to 1"),
-            kv_blocks: gauge(r, "forebay_kv_blocks", "Blocks of the KV cache"),
-            kv_blocks_used: gauge(r, "forebay_kv_blocks_used", "Blocks of the KV cache in use"),
-            steps: counter(r, "forebay_steps_total", "Forward passes"),
-            step_reruns: counter(r, "forebay_step_reruns_total", "Steps that failed whole and were rerun one by one"),
-            prefill_tokens: computed.with_label_values(&["prefill"]),
-            decode_tokens: computed.with_label_values(&["decode"]),
-            batch_size: histogram(r, "batcher_batch_size", "Sequences per step", BATCH_BUCKETS),
-            ttft: histogram(r, "forebay_time_to_first_token_seconds", "Submission to first token", TTFT_BUCKETS),
-            itl: histogram(r, "forebay_inter_token_latency_seconds", "Token to next token", ITL_BUCKETS),
-            latency: histogram(r, "forebay_e2e_request_latency_seconds", "Submission to end", LATENCY_BUCKETS),
-            registry,
-        })
-    }
-
-    /// A group was acknowledged. At any time admitted = ended (all outcomes) + live.
+    /// Sequences that were queued, and the prompt tokens of all of them together.
     pub fn admitted(&self, sequences: usize, prompt_tokens: usize) {
         self.admitted.inc_by(sequences as u64);
         self.live.add(sequences as i64);
         self.prompt_tokens.inc_by(prompt_tokens as u64);
     }
 
-    pub fn first_token(&self, after: Micros) {
+    /// A sequence's first token, this long after it was queued.
+    pub fn first_token(&self, since_queued: Micros) {
         self.generation_tokens.inc();
-        self.ttft.observe(after.as_secs_f64());
+        self.time_to_first_token.observe(since_queued.as_secs_f64());
     }
 
-    pub fn next_token(&self, after: Micros) {
+    /// A later token, this long after the one before it; time spent preempted counts.
+    pub fn next_token(&self, since_last: Micros) {
         self.generation_tokens.inc();
-        self.itl.observe(after.as_secs_f64());
+        self.inter_token_latency.observe(since_last.as_secs_f64());
     }
 
-    pub fn finished(&self, reason: FinishReason, after: Micros) {
+    pub fn finished(&self, reason: FinishReason, since_queued: Micros) {
         self.live.dec();
-        self.latency.observe(after.as_secs_f64());
         match reason {
-            FinishReason::Stop => self.ended_stop.inc(),
-            FinishReason::Length => self.ended_length.inc(),
-            FinishReason::Abort => self.ended_cancelled.inc(),
+            FinishReason::Stop => self.stopped.inc(),
+            FinishReason::Length => self.length.inc(),
+            // Its latency says when the client lost patience, not how fast the server is.
+            FinishReason::Abort => return self.cancelled.inc(),
         }
+        self.e2e_latency.observe(since_queued.as_secs_f64());
     }
 
     pub fn failed(&self) {
         self.live.dec();
-        self.ended_failed.inc();
+        self.failed.inc();
     }
 
+    /// What one call of the core did.
     pub fn steps(&self, report: &StepReport) {
         for facts in &report.steps {
             self.steps.inc();
-            self.step_reruns.inc_by(u64::from(facts.rerun));
-            self.prefill_tokens.inc_by(facts.prefill_tokens as u64);
-            self.decode_tokens.inc_by(facts.decode_tokens as u64);
+            self.step_reruns.inc_by(facts.rerun.into());
             self.preemptions.inc_by(facts.preempted as u64);
             self.batch_size.observe(facts.sequences as f64);
+            self.batch_tokens.observe((facts.prefill_tokens + facts.decode_tokens) as f64);
         }
     }
 
+    /// The engine's state between two steps.
     pub fn state(&self, snapshot: &Snapshot) {
         self.running.set(snapshot.running as i64);
         self.waiting.set((snapshot.queued + snapshot.waiting) as i64);
-        self.kv_blocks.set(snapshot.blocks_total as i64);
-        self.kv_blocks_used.set(snapshot.blocks_used as i64);
         self.kv_usage.set(snapshot.blocks_used as f64 / snapshot.blocks_total.max(1) as f64);
     }
 
-    /// `route` is one of the router's own patterns, never a path from outside.
-    pub fn answered(&self, route: &'static str, status: u16) {
-        self.http_requests.with_label_values(&[route, &status.to_string()]).inc();
+    /// An HTTP request has ended, its body included.
+    pub fn request(&self, route: Route, outcome: Outcome) {
+        self.requests[route as usize][outcome as usize].inc();
     }
 
-    /// `code` as in the error object; `route` as in [`Metrics::answered`].
-    pub fn refused(&self, code: &'static str, route: &'static str) {
-        self.errors.with_label_values(&[code, route]).inc();
+    /// An error object was sent, whole or inside a stream. `code` comes from the table in `api/error.rs`.
+    pub fn error(&self, code: &'static str, route: Route) {
+        self.errors.with_label_values(&[code, route.label()]).inc();
     }
 
     pub fn panicked(&self) {
         self.panics.inc();
     }
 
-    /// Prometheus' text format, version 0.0.4.
+    /// The text exposition format, process metrics and `vllm:` twins included.
     pub fn render(&self) -> String {
         prometheus::render(&self.registry)
+    }
+}
+
+impl Metrics {
+    pub fn new() -> Arc<Metrics> {
+        Arc::new(prometheus::register(Registry::new()))
     }
 }
 

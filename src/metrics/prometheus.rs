@@ -1,71 +1,117 @@
-//! The prometheus crate, wrapped: registration and text.
+//! Names, help texts, buckets, and the text of `/metrics`.
 
 use prometheus::core::Collector;
-use prometheus::{
-    Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder, proto,
-};
+use prometheus::{Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{TextEncoder, proto::MetricFamily};
 
-/// Our name and vLLM's for the same thing: its dashboards, and the routers that read its gauges, work unchanged.
-const ALIASES: &[(&str, &str)] = &[
-    ("forebay_requests_running", "vllm:num_requests_running"),
-    ("forebay_requests_waiting", "vllm:num_requests_waiting"),
-    ("forebay_kv_cache_usage_ratio", "vllm:kv_cache_usage_perc"),
+use super::{Metrics, Outcome, Route};
+
+// vLLM's buckets, so that its dashboards fit.
+const TTFT: [f64; 22] = [
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0,
+];
+const INTER_TOKEN: [f64; 19] =
+    [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
+const E2E: [f64; 20] = [
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0,
+];
+const SEQUENCES: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+const TOKENS: [f64; 13] = [1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
+
+/// Our name and vLLM's for the same series.
+const TWINS: [(&str, &str); 10] = [
+    ("forebay_num_requests_running", "vllm:num_requests_running"),
+    ("forebay_num_requests_waiting", "vllm:num_requests_waiting"),
+    ("forebay_kv_cache_usage_perc", "vllm:kv_cache_usage_perc"),
     ("forebay_prompt_tokens_total", "vllm:prompt_tokens_total"),
     ("forebay_generation_tokens_total", "vllm:generation_tokens_total"),
     ("forebay_preemptions_total", "vllm:num_preemptions_total"),
     ("forebay_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"),
     ("forebay_inter_token_latency_seconds", "vllm:inter_token_latency_seconds"),
     ("forebay_e2e_request_latency_seconds", "vllm:e2e_request_latency_seconds"),
+    ("forebay_sequences_finished_total", "vllm:request_success_total"),
 ];
 
-/// A registry with the process's own figures (memory, CPU time, file descriptors) where the system gives them.
-pub fn registry() -> Registry {
-    let registry = Registry::new();
+pub fn register(registry: Registry) -> Metrics {
     #[cfg(target_os = "linux")]
-    {
-        let process = prometheus::process_collector::ProcessCollector::for_self();
-        registry.register(Box::new(process)).expect("a name used once");
+    must(registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self())));
+    let counter = |name: &str, help: &str| add(&registry, must(IntCounter::new(name, help)));
+    let gauge = |name: &str, help: &str| add(&registry, must(IntGauge::new(name, help)));
+    let histogram = |name: &str, help: &str, buckets: &[f64]| {
+        add(&registry, must(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))))
+    };
+    let labelled = |name: &str, help: &str, labels: &[&str]| {
+        add(&registry, must(IntCounterVec::new(Opts::new(name, help), labels)))
+    };
+    let requests = labelled(
+        "forebay_requests_total",
+        "HTTP requests that ended, by route and outcome (ok, client_error, server_error, cancelled).",
+        &["route", "outcome"],
+    );
+    let finished = labelled(
+        "forebay_sequences_finished_total",
+        "Sequences that completed, by finish reason.",
+        &["finished_reason"],
+    );
+    Metrics {
+        requests: Route::ALL
+            .map(|route| Outcome::ALL.map(|outcome| requests.with_label_values(&[route.label(), outcome.label()]))),
+        errors: labelled("forebay_errors_total", "Error objects sent, by code and route.", &["code", "route"]),
+        panics: counter("forebay_panics_total", "Panics caught in request handlers."),
+        admitted: counter("forebay_sequences_admitted_total", "Sequences queued."),
+        stopped: finished.with_label_values(&["stop"]),
+        length: finished.with_label_values(&["length"]),
+        cancelled: counter("forebay_sequences_cancelled_total", "Sequences whose client left or that were ended."),
+        failed: counter("forebay_sequences_failed_total", "Sequences that ended with an error."),
+        live: gauge("forebay_sequences_live", "Sequences queued, waiting or running."),
+        prompt_tokens: counter("forebay_prompt_tokens_total", "Prompt tokens of queued sequences."),
+        generation_tokens: counter("forebay_generation_tokens_total", "Tokens generated."),
+        time_to_first_token: histogram("forebay_time_to_first_token_seconds", "From queued to the first token.", &TTFT),
+        inter_token_latency: histogram(
+            "forebay_inter_token_latency_seconds",
+            "Between two tokens of a sequence.",
+            &INTER_TOKEN,
+        ),
+        e2e_latency: histogram("forebay_e2e_request_latency_seconds", "From queued to the last token.", &E2E),
+        running: gauge("forebay_num_requests_running", "Sequences that hold KV blocks."),
+        waiting: gauge("forebay_num_requests_waiting", "Sequences queued or waiting for blocks, all classes."),
+        kv_usage: add(&registry, must(Gauge::new("forebay_kv_cache_usage_perc", "Used part of the KV cache, 0 to 1."))),
+        preemptions: counter("forebay_preemptions_total", "Sequences that gave their blocks back to be recomputed."),
+        steps: counter("forebay_engine_steps_total", "Forward passes."),
+        step_reruns: counter("forebay_engine_step_reruns_total", "Passes that failed and were rerun one by one."),
+        batch_size: histogram("forebay_batcher_batch_size", "Sequences per forward pass.", &SEQUENCES),
+        batch_tokens: histogram("forebay_batcher_batch_tokens", "Tokens per forward pass.", &TOKENS),
+        registry,
     }
-    registry
-}
-
-pub fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
-    register(registry, IntCounter::new(name, help))
-}
-
-pub fn counter_with(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-    register(registry, IntCounterVec::new(Opts::new(name, help), labels))
-}
-
-pub fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
-    register(registry, IntGauge::new(name, help))
-}
-
-pub fn ratio(registry: &Registry, name: &str, help: &str) -> Gauge {
-    register(registry, Gauge::new(name, help))
-}
-
-pub fn histogram(registry: &Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
-    register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())))
-}
-
-/// Names are literals of this program: a bad or double one is a bug that the first start shows.
-fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
-    let metric = metric.expect("a valid metric");
-    registry.register(Box::new(metric.clone())).expect("a name used once");
-    metric
 }
 
 pub fn render(registry: &Registry) -> String {
     let mut families = registry.gather();
-    let aliased: Vec<proto::MetricFamily> = families.iter().filter_map(alias).collect();
-    families.extend(aliased);
-    TextEncoder::new().encode_to_string(&families).expect("gathered families have names and values")
+    let twins: Vec<MetricFamily> = families.iter().filter_map(twin).collect();
+    families.extend(twins);
+    let mut text = Vec::new();
+    // Writing to memory fails only for families without series, which `gather` leaves out.
+    if let Err(error) = TextEncoder::new().encode(&families, &mut text) {
+        tracing::error!(%error, "metrics could not be written");
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
-fn alias(family: &proto::MetricFamily) -> Option<proto::MetricFamily> {
-    let (_, alias) = ALIASES.iter().find(|(ours, _)| *ours == family.name())?;
-    let mut family = family.clone();
-    family.set_name((*alias).into());
-    Some(family)
+fn twin(family: &MetricFamily) -> Option<MetricFamily> {
+    let (_, name) = TWINS.iter().find(|(ours, _)| *ours == family.name())?;
+    let mut twin = family.clone();
+    twin.set_name((*name).to_owned());
+    Some(twin)
+}
+
+fn add<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
+    must(registry.register(Box::new(collector.clone())));
+    collector
+}
+
+/// Only a name that is invalid or taken fails, and the names are the constants above.
+fn must<T>(made: prometheus::Result<T>) -> T {
+    made.expect("metric names are valid and unique")
 }

@@ -30,12 +30,34 @@ const VOCABULARY: &[&str] = &["request", "step", "report", "units"];
 
 /// Values in, values out.
 const PURE: &[&str] = &[
-    "request.rs", "step.rs", "report.rs", "units.rs", "text/", "intake/", "scheduler/", "kv/", "sampling/",
-    "engine/inbox.rs", "engine/core.rs", "engine/executor.rs",
+    "request.rs",
+    "step.rs",
+    "report.rs",
+    "units.rs",
+    "text/",
+    "intake/",
+    "scheduler/",
+    "kv/",
+    "sampling/",
+    "engine/inbox.rs",
+    "engine/core.rs",
+    "engine/executor.rs",
 ];
 const IMPURE_PATHS: &[&str] = &[
-    "tokio::", "axum::", "candle_core::", "candle_nn::", "sqlx::", "std::fs", "std::net", "tracing::", "crate::metrics",
-    "Instant::now", "SystemTime", "thread_rng", "rand::rng", "Mutex",
+    "tokio::",
+    "axum::",
+    "candle_core::",
+    "candle_nn::",
+    "sqlx::",
+    "std::fs",
+    "std::net",
+    "tracing::",
+    "crate::metrics",
+    "Instant::now",
+    "SystemTime",
+    "thread_rng",
+    "rand::rng",
+    "Mutex",
 ];
 
 /// Where `unsafe` may stand, each block with its safety argument.
@@ -94,7 +116,9 @@ fn sources() -> Vec<Source> {
 fn rooms_used(source: &Source) -> BTreeSet<String> {
     let mut rooms = BTreeSet::new();
     for line in source.code() {
-        for start in ["crate::", "forebay::"].iter().flat_map(|root| line.match_indices(root).map(|(at, m)| at + m.len())) {
+        for start in
+            ["crate::", "forebay::"].iter().flat_map(|root| line.match_indices(root).map(|(at, m)| at + m.len()))
+        {
             let rest = &line[start..];
             let names: Vec<&str> = match rest.strip_prefix('{') {
                 Some(group) => group.split(['}', ',']).map(str::trim).collect(),

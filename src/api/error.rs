@@ -1,0 +1,206 @@
+//! Every error's face: status, OpenAI error object, headers, for JSON bodies and SSE frames alike.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::request::RequestError;
+
+/// How a client meets an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Face {
+    pub status: StatusCode,
+    /// OpenAI's `type`.
+    pub kind: &'static str,
+    pub code: &'static str,
+    pub param: Option<String>,
+    /// Seconds, 1 to 60: the SDKs ignore more.
+    pub retry_after_s: Option<u32>,
+    /// `x-should-retry: false`, for errors that the SDKs would retry by their status.
+    pub never_retry: bool,
+    /// Unread bytes of the body may follow, so the connection cannot be used again.
+    pub close: bool,
+}
+
+const INVALID: &str = "invalid_request_error";
+
+impl Face {
+    fn new(status: StatusCode, kind: &'static str, code: &'static str) -> Face {
+        Face { status, kind, code, param: None, retry_after_s: None, never_retry: false, close: false }
+    }
+
+    fn bad_request(code: &'static str) -> Face {
+        Face::new(StatusCode::BAD_REQUEST, INVALID, code)
+    }
+
+    fn server_error(code: &'static str) -> Face {
+        Face::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", code)
+    }
+
+    fn overloaded(code: &'static str) -> Face {
+        Face::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", code)
+    }
+
+    fn about(self, param: &str) -> Face {
+        Face { param: Some(param.to_owned()), ..self }
+    }
+
+    fn never_retry(self) -> Face {
+        Face { never_retry: true, ..self }
+    }
+
+    fn close(self) -> Face {
+        Face { close: true, ..self }
+    }
+}
+
+/// The table.
+pub fn face(error: &RequestError) -> Face {
+    use RequestError as E;
+    match error {
+        E::InvalidJson { .. } => Face::bad_request("invalid_json"),
+        E::InvalidValue { param, .. } => Face::bad_request("invalid_value").about(param),
+        E::Unsupported { param, .. } => Face::bad_request("unsupported_parameter").about(param),
+        E::EmptyPrompt => Face::bad_request("empty_prompt").about("prompt"),
+        E::ContextLength { .. } => Face::bad_request("context_length_exceeded"),
+        E::Template { .. } => Face::bad_request("invalid_value").about("messages"),
+        E::ModelNotFound { .. } => {
+            Face::new(StatusCode::NOT_FOUND, "not_found_error", "model_not_found").about("model")
+        }
+        E::RouteNotFound { .. } => Face::new(StatusCode::NOT_FOUND, "not_found_error", "not_found"),
+        E::MethodNotAllowed { .. } => Face::new(StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed"),
+        E::BodyTooLarge { .. } => Face::new(StatusCode::PAYLOAD_TOO_LARGE, INVALID, "body_too_large").close(),
+        E::BodyTimeout { .. } => {
+            Face::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", "timeout").never_retry().close()
+        }
+        E::UnsupportedMediaType | E::UnsupportedEncoding => {
+            Face::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, INVALID, "unsupported_media_type").close()
+        }
+        E::QueueFull { retry_after_s, .. } => Face {
+            retry_after_s: Some((*retry_after_s).clamp(1, 60)),
+            ..Face::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "queue_full")
+        },
+        E::ShuttingDown => Face::overloaded("shutting_down"),
+        E::EngineStopped => Face::overloaded("worker_unavailable"),
+        E::Aborted => Face::server_error("aborted").never_retry(),
+        E::NonFiniteLogits => Face::server_error("non_finite_logits").never_retry(),
+        E::StepFailed => Face::server_error("step_failed"),
+        E::Internal => Face::server_error("internal_error"),
+    }
+}
+
+/// The body of an error response and of an error frame in a stream.
+pub fn object(error: &RequestError) -> Value {
+    let face = face(error);
+    object_of(&error.to_string(), face.kind, face.param.as_deref(), face.code)
+}
+
+pub fn object_of(message: &str, kind: &str, param: Option<&str>, code: &str) -> Value {
+    json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
+}
+
+/// The code of an error response, for the layer that counts them.
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorCode(pub &'static str);
+
+/// A [`RequestError`] as what a handler returns.
+#[derive(Debug, PartialEq)]
+pub struct ApiError(pub RequestError);
+
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> ApiError {
+        ApiError(error)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let face = face(&self.0);
+        let mut response = (face.status, axum::Json(object(&self.0))).into_response();
+        let headers = response.headers_mut();
+        if let Some(seconds) = face.retry_after_s {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if face.never_retry {
+            headers.insert("x-should-retry", HeaderValue::from_static("false"));
+        }
+        if face.close {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.extensions_mut().insert(ErrorCode(face.code));
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<(RequestError, u16, &'static str)> {
+        use RequestError as E;
+        let text = || "x".to_owned();
+        vec![
+            (E::InvalidJson { message: text() }, 400, "invalid_json"),
+            (E::invalid("n", "x"), 400, "invalid_value"),
+            (E::Unsupported { param: text(), message: text() }, 400, "unsupported_parameter"),
+            (E::EmptyPrompt, 400, "empty_prompt"),
+            (E::ContextLength { prompt: 9, limit: 8 }, 400, "context_length_exceeded"),
+            (E::Template { message: text() }, 400, "invalid_value"),
+            (E::ModelNotFound { model: text() }, 404, "model_not_found"),
+            (E::RouteNotFound { path: text() }, 404, "not_found"),
+            (E::MethodNotAllowed { method: text() }, 405, "method_not_allowed"),
+            (E::BodyTooLarge { limit: 8 }, 413, "body_too_large"),
+            (E::BodyTimeout { seconds: 8 }, 408, "timeout"),
+            (E::UnsupportedMediaType, 415, "unsupported_media_type"),
+            (E::UnsupportedEncoding, 415, "unsupported_media_type"),
+            (E::QueueFull { capacity: 8, retry_after_s: 7 }, 429, "queue_full"),
+            (E::ShuttingDown, 503, "shutting_down"),
+            (E::EngineStopped, 503, "worker_unavailable"),
+            (E::Aborted, 500, "aborted"),
+            (E::NonFiniteLogits, 500, "non_finite_logits"),
+            (E::StepFailed, 500, "step_failed"),
+            (E::Internal, 500, "internal_error"),
+        ]
+    }
+
+    #[tokio::test]
+    async fn every_variant_has_its_status_and_the_openai_object() {
+        for (error, status, code) in all() {
+            let message = error.to_string();
+            let face = face(&error);
+            let response = ApiError(error).into_response();
+            assert_eq!(response.status(), status, "{message}");
+            assert_eq!(response.headers()["content-type"], "application/json");
+            assert_eq!(response.headers().contains_key("retry-after"), status == 429);
+            // Both SDKs retry 408, 429 and all of 500 and above unless told otherwise.
+            assert_eq!(response.headers().contains_key("x-should-retry"), face.never_retry);
+            let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            let object = body["error"].as_object().unwrap();
+            assert_eq!(object.keys().collect::<Vec<_>>(), ["message", "type", "param", "code"]);
+            assert_eq!((&body["error"]["message"], &body["error"]["code"]), (&json!(message), &json!(code)));
+        }
+    }
+
+    #[test]
+    fn the_type_follows_from_the_status() {
+        for (error, status, _) in all() {
+            let kind = match status {
+                400 | 405 | 413 | 415 => INVALID,
+                404 => "not_found_error",
+                408 => "timeout_error",
+                429 => "rate_limit_error",
+                503 => "overloaded_error",
+                _ => "server_error",
+            };
+            assert_eq!(face(&error).kind, kind, "{error}");
+        }
+    }
+
+    #[test]
+    fn retry_after_stays_within_what_the_sdks_obey() {
+        for (asked, told) in [(0, 1), (7, 7), (500, 60)] {
+            assert_eq!(face(&RequestError::QueueFull { capacity: 1, retry_after_s: asked }).retry_after_s, Some(told));
+        }
+    }
+}

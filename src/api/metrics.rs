@@ -1,0 +1,157 @@
+//! `GET /metrics`, and the layer that counts requests: each once, when its body has been sent or dropped.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State as Extract};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body::{Frame, SizeHint};
+
+use super::State;
+use super::error::ErrorCode;
+use crate::metrics::{Metrics, Outcome, Route};
+
+pub async fn text(Extract(metrics): Extract<Arc<Metrics>>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response()
+}
+
+/// Put into the extensions of a streamed response; set when the stream ends with an error frame.
+#[derive(Clone, Debug, Default)]
+pub struct StreamFault(Arc<AtomicBool>);
+
+impl StreamFault {
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+pub fn route(path: &str) -> Route {
+    match path.strip_prefix("/v1").unwrap_or(path) {
+        "/completions" => Route::Completions,
+        "/chat/completions" => Route::Chat,
+        "/metrics" => Route::Metrics,
+        "/ping" | "/ready" => Route::Health,
+        path if path == "/models" || path.starts_with("/models/") => Route::Models,
+        path if path == "/health" || path.starts_with("/health/") => Route::Health,
+        _ => Route::Other,
+    }
+}
+
+pub async fn layer(Extract(state): Extract<State>, request: Request, next: Next) -> Response {
+    let began = state.clock.now();
+    let route = route(request.uri().path());
+    // Dropped with this future when the client leaves before there is an answer.
+    let mut pending = Pending { metrics: state.metrics.clone(), route, outcome: Some(Outcome::Cancelled) };
+    let mut response = next.run(request).await;
+    if let Some(ErrorCode(code)) = response.extensions().get() {
+        state.metrics.error(code, route);
+    }
+    let fault = response.extensions_mut().remove::<StreamFault>();
+    if fault.is_none() {
+        let millis = state.clock.now().since(began).0 / 1_000;
+        response.headers_mut().insert("openai-processing-ms", HeaderValue::from(millis));
+    }
+    pending.outcome = None;
+    let counted = Pending { metrics: state.metrics.clone(), route, outcome: Some(Outcome::Cancelled) };
+    let success = outcome(response.status());
+    response.map(|inner| Body::new(Counted { inner, pending: counted, success, fault }))
+}
+
+fn outcome(status: StatusCode) -> Outcome {
+    if status.is_server_error() {
+        Outcome::ServerError
+    } else if status.is_client_error() {
+        Outcome::ClientError
+    } else {
+        Outcome::Ok
+    }
+}
+
+/// Counts a request when dropped, as whatever it has come to by then.
+struct Pending {
+    metrics: Arc<Metrics>,
+    route: Route,
+    outcome: Option<Outcome>,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(outcome) = self.outcome {
+            self.metrics.request(self.route, outcome);
+        }
+    }
+}
+
+struct Counted {
+    inner: Body,
+    pending: Pending,
+    success: Outcome,
+    fault: Option<StreamFault>,
+}
+
+impl Counted {
+    fn settle(&mut self) {
+        let failed = self.fault.as_ref().is_some_and(|fault| fault.0.load(Ordering::Relaxed));
+        self.pending.outcome = Some(if failed { Outcome::ServerError } else { self.success });
+    }
+}
+
+impl http_body::Body for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        if matches!(polled, Poll::Ready(None)) {
+            self.settle();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // A body of known length is not polled to its end.
+        if http_body::Body::is_end_stream(&self.inner) {
+            self.settle();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_map_to_a_bounded_set_of_routes() {
+        for (path, expected) in [
+            ("/v1/completions", Route::Completions),
+            ("/completions", Route::Completions),
+            ("/v1/chat/completions", Route::Chat),
+            ("/v1/models/org/name", Route::Models),
+            ("/health/live", Route::Health),
+            ("/ping", Route::Health),
+            ("/metrics", Route::Metrics),
+            ("/v1/modelsX", Route::Other),
+            ("/etc/passwd", Route::Other),
+        ] {
+            assert_eq!(route(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! OpenAI's wire format ⇄ the house's vocabulary, one file per endpoint.
+//!
+//! `params.rs` takes fields out of a JSON object and accounts for every one of them; `sampling.rs` those that both
+//! endpoints know; `running.rs` merges the generations of a request; `wire.rs` holds the pieces that answers share.
+
+pub mod chat;
+pub mod completions;
+pub mod models;
+mod params;
+mod running;
+mod sampling;
+mod wire;

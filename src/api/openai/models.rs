@@ -1,0 +1,49 @@
+//! `GET /v1/models` and `GET /v1/models/{id}`.
+
+use axum::Json;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State as Extract};
+use serde_json::{Value, json};
+
+use crate::api::State;
+use crate::api::error::ApiError;
+use crate::request::RequestError;
+
+pub async fn list(Extract(state): Extract<State>) -> Json<Value> {
+    let generator = &state.generator;
+    let names = std::iter::once(generator.model_id()).chain(generator.model_aliases().iter().map(String::as_str));
+    let data: Vec<Value> = names.map(|name| object(&state, name)).collect();
+    Json(json!({"object": "list", "data": data}))
+}
+
+/// The id may hold slashes, as it is or percent-encoded.
+pub async fn one(
+    Extract(state): Extract<State>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, ApiError> {
+    // Rejected: not UTF-8 once decoded, so no model's name.
+    let id = id.map(|Path(id)| id).unwrap_or_default();
+    check(&state, &id)?;
+    Ok(Json(object(&state, &id)))
+}
+
+/// `Ok` if the model is served here.
+pub fn check(state: &State, name: &str) -> Result<(), RequestError> {
+    const SHOWN: usize = 200;
+    if state.generator.served(name) {
+        return Ok(());
+    }
+    Err(RequestError::ModelNotFound { model: name.chars().take(SHOWN).collect() })
+}
+
+fn object(state: &State, name: &str) -> Value {
+    json!({
+        "id": name,
+        "object": "model",
+        "created": state.info.created,
+        "owned_by": "forebay",
+        "root": state.generator.model_id(),
+        "parent": null,
+        "max_model_len": state.generator.limits().max_model_len,
+    })
+}

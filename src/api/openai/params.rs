@@ -1,0 +1,248 @@
+//! Fields of a request's JSON object, each taken once: what is left at the end is either known and without effect, known
+//! and refused, or unknown and named in `x-ignored-params`. `null` is the same as absent everywhere.
+
+use serde_json::{Map, Value};
+
+use crate::request::RequestError;
+
+/// What has not been understood yet.
+#[derive(Debug)]
+pub struct Fields {
+    left: Map<String, Value>,
+    /// Unknown fields of inner objects.
+    inner: Vec<String>,
+}
+
+impl Fields {
+    pub fn new(mut object: Map<String, Value>) -> Fields {
+        object.retain(|_, value| !value.is_null());
+        Fields { left: object, inner: Vec::new() }
+    }
+
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        self.left.remove(name)
+    }
+
+    pub fn integer(&mut self, name: &str) -> Result<Option<i64>, RequestError> {
+        self.take(name).map(|value| value.as_i64().ok_or_else(|| wrong(name, "an integer", &value))).transpose()
+    }
+
+    /// Integers are numbers too.
+    pub fn number(&mut self, name: &str) -> Result<Option<f64>, RequestError> {
+        self.take(name).map(|value| value.as_f64().ok_or_else(|| wrong(name, "a number", &value))).transpose()
+    }
+
+    /// Absent is false.
+    pub fn flag(&mut self, name: &str) -> Result<bool, RequestError> {
+        let flag = self.take(name).map(|value| value.as_bool().ok_or_else(|| wrong(name, "a boolean", &value)));
+        Ok(flag.transpose()?.unwrap_or(false))
+    }
+
+    pub fn string(&mut self, name: &str) -> Result<Option<String>, RequestError> {
+        self.take(name).map(|value| string(name, value)).transpose()
+    }
+
+    /// A string or a list of strings; absent is empty.
+    pub fn strings(&mut self, name: &str) -> Result<Vec<String>, RequestError> {
+        match self.take(name) {
+            None => Ok(Vec::new()),
+            Some(Value::String(one)) => Ok(vec![one]),
+            Some(Value::Array(many)) => many.into_iter().map(|value| string(name, value)).collect(),
+            Some(other) => Err(wrong(name, "a string or a list of strings", &other)),
+        }
+    }
+
+    /// A list of integers; absent is empty.
+    pub fn integers(&mut self, name: &str) -> Result<Vec<i64>, RequestError> {
+        match self.take(name) {
+            None => Ok(Vec::new()),
+            Some(Value::Array(many)) => integers(name, &many),
+            Some(other) => Err(wrong(name, "a list of integers", &other)),
+        }
+    }
+
+    pub fn object(&mut self, name: &str) -> Result<Option<Fields>, RequestError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::Object(object)) => Ok(Some(Fields::new(object))),
+            Some(other) => Err(wrong(name, "an object", &other)),
+        }
+    }
+
+    /// Takes the names that an inner object has left over, under `prefix`.
+    pub fn absorb(&mut self, prefix: &str, inner: Fields) {
+        /// More are never shown, and there may be one in each of thousands of messages.
+        const MOST: usize = 16;
+        for (name, _) in inner.left {
+            let name = format!("{prefix}.{name}");
+            if self.inner.len() < MOST && !self.inner.contains(&name) {
+                self.inner.push(name);
+            }
+        }
+    }
+
+    /// Refuses what is known and would change the answer; returns the names of what is unknown.
+    pub fn finish(self) -> Result<Vec<String>, RequestError> {
+        let mut unknown = Vec::new();
+        for (name, value) in self.left {
+            match without_effect(&name, &value) {
+                Some(true) => {}
+                Some(false) => {
+                    let message = format!("{} has no meaning here yet", shown(&value));
+                    return Err(RequestError::Unsupported { param: name, message });
+                }
+                None => unknown.push(name),
+            }
+        }
+        unknown.extend(self.inner);
+        Ok(unknown)
+    }
+}
+
+pub fn wrong(name: &str, expected: &str, got: &Value) -> RequestError {
+    RequestError::invalid(name, format!("must be {expected}, got {}", shown(got)))
+}
+
+pub fn integers(name: &str, values: &[Value]) -> Result<Vec<i64>, RequestError> {
+    values.iter().map(|value| value.as_i64().ok_or_else(|| wrong(name, "a list of integers", value))).collect()
+}
+
+fn string(name: &str, value: Value) -> Result<String, RequestError> {
+    match value {
+        Value::String(text) => Ok(text),
+        other => Err(wrong(name, "a string", &other)),
+    }
+}
+
+/// Small values as they are, large ones by their kind.
+fn shown(value: &Value) -> String {
+    const LONGEST: usize = 40;
+    match value {
+        Value::String(text) if text.len() > LONGEST => "a string".into(),
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+        small => small.to_string(),
+    }
+}
+
+/// Parameters that other servers give a meaning and we do not: `Some(true)` where the value asks for what happens anyway,
+/// `Some(false)` where it asks for more, `None` if the name is unknown.
+fn without_effect(name: &str, value: &Value) -> Option<bool> {
+    let empty = value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
+    let is_number = |neutral: f64| value.as_f64() == Some(neutral);
+    let is_text = |neutral: &[&str]| value.as_str().is_some_and(|text| neutral.contains(&text));
+    let is_bool = |neutral: bool| value.as_bool() == Some(neutral);
+    Some(match name {
+        // Labels for the operator of a hosted service, and hints that cannot change an answer here.
+        "user" | "metadata" | "safety_identifier" | "prompt_cache_key" | "prompt_cache_retention" => true,
+        "store" => is_bool(false),
+        "service_tier" => is_text(&["auto", "default"]),
+        // Without tools there are no calls to order.
+        "parallel_tool_calls" => value.is_boolean(),
+        "tools" | "functions" => empty,
+        "tool_choice" | "function_call" => is_text(&["none", "auto"]),
+        "response_format" => value["type"] == "text",
+        "logit_bias" | "bad_words" | "allowed_token_ids" | "chat_template_kwargs" | "logits_processors" => empty,
+        "presence_penalty" | "frequency_penalty" | "min_tokens" | "dry_multiplier" | "mirostat" | "priority" => {
+            is_number(0.0)
+        }
+        "xtc_probability" | "no_repeat_ngram_size" => is_number(0.0),
+        "repetition_penalty" | "repeat_penalty" | "length_penalty" | "typical_p" => is_number(1.0),
+        "echo" | "use_beam_search" | "include_stop_str_in_output" | "continue_final_message" => is_bool(false),
+        "skip_special_tokens" | "spaces_between_special_tokens" | "add_generation_prompt" => is_bool(true),
+        "suffix" => is_text(&[""]),
+        "modalities" => value.as_array().is_some_and(|kinds| kinds.iter().all(|kind| kind == "text")),
+        "reasoning_effort" => is_text(&["none"]),
+        "verbosity" => is_text(&["medium"]),
+        // Whatever their value: absent is the only one that changes nothing.
+        "audio"
+        | "prediction"
+        | "web_search_options"
+        | "prompt_logprobs"
+        | "prompt_embeds"
+        | "chat_template"
+        | "guided_json"
+        | "guided_regex"
+        | "guided_choice"
+        | "guided_grammar"
+        | "structured_outputs"
+        | "grammar"
+        | "json_schema"
+        | "truncate_prompt_tokens"
+        | "cache_salt"
+        | "documents"
+        | "add_special_tokens" => false,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fields(value: Value) -> Fields {
+        Fields::new(value.as_object().unwrap().clone())
+    }
+
+    #[test]
+    fn values_of_the_wrong_type_name_their_field() {
+        let bad = json!({"n": 1.5, "seed": "2", "stop": [1], "stream": 1, "temperature": "hot", "ids": [1, "a"]});
+        let mut fields = fields(bad);
+        let param = |error: RequestError| match error {
+            RequestError::InvalidValue { param, .. } => param,
+            other => panic!("{other}"),
+        };
+        assert_eq!(param(fields.integer("n").unwrap_err()), "n");
+        assert_eq!(param(fields.integer("seed").unwrap_err()), "seed");
+        assert_eq!(param(fields.strings("stop").unwrap_err()), "stop");
+        assert_eq!(param(fields.flag("stream").unwrap_err()), "stream");
+        assert_eq!(param(fields.number("temperature").unwrap_err()), "temperature");
+        assert_eq!(param(fields.integers("ids").unwrap_err()), "ids");
+    }
+
+    #[test]
+    fn null_is_absent() {
+        let mut fields = fields(json!({"n": null, "stop": null, "tools": null, "logit_bias": null, "stream": null}));
+        assert_eq!(fields.integer("n"), Ok(None));
+        assert_eq!(fields.strings("stop"), Ok(vec![]));
+        assert_eq!(fields.flag("stream"), Ok(false));
+        assert_eq!(fields.finish(), Ok(vec![]));
+    }
+
+    #[test]
+    fn neutral_values_pass_and_meaningful_ones_are_refused() {
+        for (name, neutral, meaningful) in [
+            ("tools", json!([]), json!([{"type": "function"}])),
+            ("tool_choice", json!("auto"), json!("required")),
+            ("response_format", json!({"type": "text"}), json!({"type": "json_object"})),
+            ("logit_bias", json!({}), json!({"5": 1})),
+            ("presence_penalty", json!(0), json!(0.5)),
+            ("frequency_penalty", json!(0.0), json!(-1)),
+            ("echo", json!(false), json!(true)),
+            ("suffix", json!(""), json!("end")),
+            ("store", json!(false), json!(true)),
+            ("service_tier", json!("auto"), json!("flex")),
+            ("user", json!("me"), json!(null)),
+            ("modalities", json!(["text"]), json!(["audio"])),
+        ] {
+            assert_eq!(fields(json!({name: neutral})).finish(), Ok(vec![]), "{name}");
+            let refused = fields(json!({name: meaningful.clone()})).finish();
+            match refused {
+                Err(RequestError::Unsupported { param, .. }) => assert_eq!(param, name),
+                other => assert!(meaningful.is_null(), "{name}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_named() {
+        let mut outer = fields(json!({"zeta": 1, "n": 1}));
+        let mut inner = fields(json!({"include_usage": true, "eta": 2}));
+        assert_eq!(inner.flag("include_usage"), Ok(true));
+        outer.absorb("stream_options", inner);
+        assert_eq!(outer.integer("n"), Ok(Some(1)));
+        assert_eq!(outer.finish(), Ok(vec!["zeta".to_owned(), "stream_options.eta".to_owned()]));
+    }
+}

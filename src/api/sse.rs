@@ -1,0 +1,34 @@
+//! Frames of a stream: `data: {json}`, a comment while nothing comes, `data: [DONE]` last.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::Stream;
+use serde_json::Value;
+
+/// Often enough for proxies that close silent connections after a minute.
+const PING: Duration = Duration::from_secs(15);
+
+/// Makes a stream's response. Dropping its body drops `frames`.
+pub fn response(frames: impl Stream<Item = Event> + Send + 'static) -> Response {
+    use futures_util::StreamExt;
+    let frames = frames.map(Ok::<Event, Infallible>);
+    let mut response = Sse::new(frames).keep_alive(KeepAlive::new().interval(PING).text("ping")).into_response();
+    // Or nginx would collect the whole stream first.
+    let no = HeaderValue::from_static("no");
+    response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), no);
+    response
+}
+
+/// One object. JSON has no line breaks, so it is one `data:` line.
+pub fn data(object: &Value) -> Event {
+    Event::default().data(object.to_string())
+}
+
+/// The openai package for Node compares with exactly this.
+pub fn done() -> Event {
+    Event::default().data("[DONE]")
+}

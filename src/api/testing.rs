@@ -1,0 +1,177 @@
+//! A router over a scripted engine loop: the test says what each submission hears.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tower::ServiceExt;
+
+use super::*;
+use crate::engine::EngineHandle;
+use crate::engine::command::{EngineCommand, Submission};
+use crate::engine::heartbeat::Heartbeat;
+use crate::generate::GeneratorParts;
+use crate::request::{Event, FinishReason, Limits};
+use crate::step::{Logprobs, Sampled};
+use crate::text::{ChatTemplate, Tokenizer, fixtures};
+use crate::units::{Micros, TokenId};
+
+pub const CONTEXT: u32 = 64;
+
+/// Everything but the loop, whose end of the command channel the test holds.
+pub struct Scene {
+    pub state: State,
+    pub heartbeat: Arc<Heartbeat>,
+    pub commands: mpsc::Receiver<EngineCommand>,
+    pub tokenizer: Arc<Tokenizer>,
+}
+
+/// A response, read to its end.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Scene {
+    pub fn new() -> Scene {
+        let (sender, commands) = mpsc::channel(64);
+        let tokenizer = Arc::new(fixtures::byte_level());
+        let template = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+        let generator = Generator::new(GeneratorParts {
+            engine: EngineHandle::new(sender),
+            tokenizer: tokenizer.clone(),
+            template: Some(ChatTemplate::new(template, None, None).unwrap()),
+            eos: vec![fixtures::END],
+            limits: Limits::new(CONTEXT, fixtures::VOCAB, tokenizer.max_token_bytes()),
+            model_id: "org/storyteller".into(),
+            aliases: vec!["tiny".into()],
+        });
+        let (clock, heartbeat) = (Clock::manual(), Arc::new(Heartbeat::default()));
+        heartbeat.rest();
+        let health = Health::new(heartbeat.clone(), clock.clone(), Micros::from_millis(30_000));
+        health.loaded();
+        let state = State {
+            generator,
+            metrics: Metrics::new(),
+            health: Arc::new(health),
+            info: Arc::new(ServerInfo { created: 1_700_000_000, system_fingerprint: "fp_test".into() }),
+            body: BodyLimits { max_bytes: 100_000, ..BodyLimits::default() },
+            clock,
+        };
+        Scene { state, heartbeat, commands, tokenizer }
+    }
+
+    /// One request that must be answered without the engine hearing of it.
+    pub async fn send(&mut self, request: Request<Body>) -> Answer {
+        let answer = answer(&self.state, request).await;
+        assert!(self.commands.try_recv().is_err(), "the engine heard of it");
+        answer
+    }
+
+    pub async fn refused(&mut self, path: &str, body: Value) -> (u16, Value) {
+        let answer = self.send(json_post(path, &body)).await;
+        (answer.status.as_u16(), answer.error())
+    }
+
+    /// One request of which each submitted sequence, in order, hears what `script` says.
+    pub async fn play(&mut self, path: &str, body: &Value, script: &[Vec<Event>]) -> Answer {
+        let mut scripts = script.iter();
+        let commands = &mut self.commands;
+        let answering = answer(&self.state, json_post(path, body));
+        tokio::pin!(answering);
+        loop {
+            tokio::select! {
+                answer = &mut answering => return answer,
+                Some(command) = commands.recv() => for submission in submitted(command) {
+                    let events = scripts.next().expect("a script for each sequence");
+                    events.iter().for_each(|event| submission.events.try_send(event.clone()).unwrap());
+                },
+            }
+        }
+    }
+
+    /// The tokens of `text`, then an end.
+    pub fn says(&self, text: &str, reason: FinishReason) -> Vec<Event> {
+        let tokens = self.tokenizer.encode(text, false).unwrap();
+        tokens.into_iter().map(token).chain([Event::Finished(reason)]).collect()
+    }
+
+    pub async fn metric(&self, series: &str) -> f64 {
+        let text = self.state.metrics.render();
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {series}")).parse().unwrap()
+    }
+}
+
+/// Accepts a submission; aborts are none.
+pub fn submitted(command: EngineCommand) -> Vec<Submission> {
+    match command {
+        EngineCommand::Submit { group, reply } => {
+            reply.send(Ok(())).unwrap();
+            group
+        }
+        EngineCommand::Abort { .. } => Vec::new(),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn token(token: TokenId) -> Event {
+    Event::Token(Sampled { token, logprobs: None })
+}
+
+pub fn token_with(token: TokenId, sampled: f32, top: Vec<(TokenId, f32)>) -> Event {
+    Event::Token(Sampled { token, logprobs: Some(Logprobs { sampled, top }) })
+}
+
+pub fn json_post(path: &str, body: &Value) -> Request<Body> {
+    raw(path, body.to_string())
+}
+
+pub fn raw(path: &str, body: impl Into<Body>) -> Request<Body> {
+    let builder = Request::post(path).header("content-type", "application/json");
+    builder.body(body.into()).unwrap()
+}
+
+pub fn get_request(path: &str) -> Request<Body> {
+    Request::get(path).body(Body::empty()).unwrap()
+}
+
+pub async fn answer(state: &State, request: Request<Body>) -> Answer {
+    read(router(state.clone()).oneshot(request).await.unwrap()).await
+}
+
+pub async fn read(response: Response) -> Answer {
+    let (parts, body) = response.into_parts();
+    Answer { status: parts.status, headers: parts.headers, body: body.collect().await.unwrap().to_bytes() }
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("not JSON: {:?}", self.body))
+    }
+
+    /// The error object, whose shape is checked.
+    pub fn error(&self) -> Value {
+        let body = self.json();
+        let error = body["error"].as_object().unwrap_or_else(|| panic!("no error: {body}"));
+        assert_eq!(error.keys().collect::<Vec<_>>(), ["message", "type", "param", "code"]);
+        assert!(self.headers.contains_key("x-request-id"));
+        assert_eq!(self.headers["content-type"], "application/json");
+        body["error"].clone()
+    }
+
+    /// The frames of a stream before `[DONE]`, which must be last.
+    pub fn frames(&self) -> Vec<Value> {
+        let text = std::str::from_utf8(&self.body).unwrap();
+        assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+        let data = text.split("\n\n").filter_map(|frame| frame.strip_prefix("data: "));
+        let mut frames: Vec<&str> = data.collect();
+        frames.pop();
+        frames.into_iter().map(|frame| serde_json::from_str(frame).unwrap()).collect()
+    }
+}
