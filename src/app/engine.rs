@@ -124,7 +124,7 @@ fn fingerprint(loaded: &LoadedModel) -> String {
 
 fn chat_template(loaded: &LoadedModel) -> Result<Option<ChatTemplate>, Failure> {
     let chat = &loaded.chat;
-    let compile = |source: &String| ChatTemplate::new(source, chat.bos_token.as_deref(), chat.eos_token.as_deref());
+    let compile = |source: &String| ChatTemplate::new(source, chat.bos_token.clone(), chat.eos_token.clone());
     chat.template.as_ref().map(compile).transpose().map_err(input)
 }
 

@@ -53,13 +53,13 @@ pub fn serve(config: &Config, listener: TcpListener, engine: RunningEngine, cloc
         metrics,
         health: health.clone(),
         info: Arc::new(info),
-        body: BodyLimits { max_bytes: config.server.max_body_bytes, timeout: config.server.read_timeout },
+        body: BodyLimits { max_bytes: config.server.max_body_bytes, read_timeout: config.server.read_timeout },
         clock,
     };
     let served = runtime.block_on(async {
         let address = listener.local_addr().context("the listener")?;
         let listener = tokio::net::TcpListener::from_std(listener).context("the listener")?;
-        let (stop, stopped) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(api::serve(listener, api::router(state), serve_config(config), async {
             let _ = stopped.await;
         }));

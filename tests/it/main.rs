@@ -7,8 +7,11 @@
 mod architecture;
 mod checkpoint;
 mod engine;
+mod faults;
 mod goldens;
+mod http;
 mod loading;
+mod openai;
 mod oracle;
 mod paged;
 mod rig;
