@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     set_threads(app::compute_threads(&loaded.config));
     match app::serve(loaded.config) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(app::Failure::Input(error)) => refuse(&error),
+        Err(app::Failure::Input(error)) => refuse(error.as_ref()),
         Err(app::Failure::Runtime(error)) => {
             eprintln!("forebay: {error:#}");
             ExitCode::FAILURE

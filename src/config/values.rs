@@ -94,7 +94,7 @@ fn millis(text: &str) -> Option<u64> {
         _ => return None,
     };
     let millis = number.parse::<f64>().ok()? * factor;
-    (millis.is_finite() && millis >= 0.0 && millis < 1e15).then_some(millis as u64)
+    (0.0..1e15).contains(&millis).then_some(millis as u64)
 }
 
 #[cfg(test)]
