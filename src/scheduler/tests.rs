@@ -232,6 +232,7 @@ fn the_exact_workload_equals_solo_in_both_pools() {
         // Static reservation: each of the four the longest's blocks.
         assert!(run.peak_blocks < 4 * 31usize.div_ceil(4), "{}", run.peak_blocks);
         assert_eq!(run.preemptions > 0, num_blocks == 8);
+        assert!(run.mixed_steps > 0, "a prefill and a decode share a step");
     }
 }
 

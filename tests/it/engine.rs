@@ -1,5 +1,8 @@
 //! The engine loop: answers that do not depend on the batch, faults that stay where they belong, pause, drain, ends.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use forebay::engine::executor::{ExecuteError, Executor};
 use forebay::engine::forward::Forward;
 use forebay::engine::heartbeat::Pulse;
@@ -127,6 +130,42 @@ async fn batched_equals_solo_on_the_embedded_model() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batched_equals_solo_on_a_golden() {
     headline(|setup| rig::golden(setup, |forward| forward), 320).await;
+}
+
+/// Counts the forwards that carry several sequences, prompts and decodes among them.
+struct Counting {
+    inner: Forward,
+    mixed: Arc<AtomicUsize>,
+}
+
+impl Executor for Counting {
+    fn admit(&mut self, request: &Request) {
+        self.inner.admit(request);
+    }
+
+    fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
+        let rows: Vec<usize> = batch.chunks.iter().map(|chunk| chunk.rows.len()).collect();
+        assert_eq!(rows.iter().sum::<usize>(), batch.tokens.len(), "nothing is padded");
+        let decodes = batch.chunks.iter().filter(|c| c.rows.len() == 1 && batch.positions[c.rows.start] > 0).count();
+        if decodes > 0 && rows.iter().any(|&rows| rows > 1) {
+            self.mixed.fetch_add(1, Ordering::Relaxed);
+        }
+        self.inner.run(batch)
+    }
+
+    fn forget(&mut self, seq: SeqId) {
+        self.inner.forget(seq);
+    }
+}
+
+#[tokio::test]
+async fn one_forward_carries_prompts_and_decodes_of_several_sequences() {
+    let mixed = Arc::new(AtomicUsize::new(0));
+    let rig = rig::golden(Setup::default(), |inner| Counting { inner, mixed: mixed.clone() });
+    let jobs = workload(22, 320, 120);
+    together(&rig, &jobs).await;
+    rig.join().await;
+    assert!(mixed.load(Ordering::Relaxed) > 0);
 }
 
 /// Misbehaves whenever a step holds its token.

@@ -25,6 +25,8 @@ async fn a_client_that_leaves_is_aborted_streaming_or_not() {
         let request = reqwest::Client::new().post(server.at("/v1/completions")).json(&body).send();
         let client = tokio::spawn(request);
         server.until_metric("vllm:num_requests_running", 8.0).await;
+        // Probes are answered while the engine computes.
+        assert_eq!(reqwest::get(server.at("/health")).await.expect("a probe").status(), 200);
         // Dropping the answer, or the request while it waits for one, closes the connection.
         client.abort();
         drop(client.await);
