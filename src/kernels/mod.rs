@@ -9,6 +9,8 @@
 //!   and all variants keep the same [`dot::LANES`] partial sums; wider registers only do more of them at once.
 //!
 //! ```text
+//! packed (block formats → f32)
+//!   ↓
 //! matmul ─┐
 //! attention ┼─→ dot (the fixed order of additions)     parallel (who computes which rows)
 //! norm ───┘
@@ -19,5 +21,6 @@ pub mod attention;
 pub mod dot;
 pub mod matmul;
 pub mod norm;
+pub mod packed;
 pub mod parallel;
 pub mod rope;

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // calls into code compiled for instructions that `Isa::detect` has found
 
 use super::super::dot::tile;
+use super::super::packed::{Packing, unpack};
 
 /// An instruction set that this machine has: values other than `Baseline` come from [`Isa::detect`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,19 @@ impl Isa {
             Level::Avx512 => unsafe { block_avx512(x, weight, inputs, out) },
         }
     }
+
+    /// [`unpack`].
+    pub(super) fn unpack(self, packing: Packing, bytes: &[u8], out: &mut [f32]) {
+        match self.0 {
+            Level::Baseline => unpack(packing, bytes, out),
+            // SAFETY: `self` was made by `detect` or `available`, which saw AVX2 on this processor.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { unpack_avx2(packing, bytes, out) },
+            // SAFETY: as above, with AVX-512F.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { unpack_avx512(packing, bytes, out) },
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -68,6 +82,18 @@ fn block_avx2(x: &[f32], weight: &[f32], inputs: usize, out: &mut [f32]) {
 #[target_feature(enable = "avx512f")]
 fn block_avx512(x: &[f32], weight: &[f32], inputs: usize, out: &mut [f32]) {
     block(x, weight, inputs, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn unpack_avx2(packing: Packing, bytes: &[u8], out: &mut [f32]) {
+    unpack(packing, bytes, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn unpack_avx512(packing: Packing, bytes: &[u8], out: &mut [f32]) {
+    unpack(packing, bytes, out);
 }
 
 /// Inlined into each variant above, where it is vectorised with that variant's registers. Rust never fuses a product and
