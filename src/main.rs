@@ -20,9 +20,14 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Command::Health { url } => return forebay::probe::run(&url),
+        Command::Inspect { path, format } => return end(app::inspect(path, format)),
     }
     set_threads(app::compute_threads(&loaded.config));
-    match app::serve(loaded.config) {
+    end(app::serve(loaded.config))
+}
+
+fn end(result: Result<(), app::Failure>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(app::Failure::Input(error)) => refuse(error.as_ref()),
         Err(app::Failure::Runtime(error)) => {

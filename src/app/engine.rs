@@ -18,7 +18,7 @@ use crate::engine::{EngineHandle, run};
 use crate::generate::{Generator, GeneratorParts};
 use crate::intake;
 use crate::metrics::Metrics;
-use crate::model::{self, LoadedModel};
+use crate::model::{self, LoadedModel, TokenizerSource};
 use crate::request::Limits;
 use crate::scheduler;
 use crate::text::{ChatTemplate, Tokenizer};
@@ -65,7 +65,7 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
         block_size,
         multi_step_count: config.engine.multi_step_count,
     };
-    let tokenizer = Arc::new(Tokenizer::from_json(&loaded.tokenizer_json).map_err(input)?);
+    let tokenizer = Arc::new(tokenizer(&loaded)?);
     let template = chat_template(&loaded)?;
     let limits = Limits::new(max_model_len as u32, loaded.model.vocab_size() as u32, tokenizer.max_token_bytes());
     let metrics = Metrics::new();
@@ -116,9 +116,27 @@ fn kv_size(config: &Config, loaded: &LoadedModel, max_model_len: usize) -> Resul
     memory::kv_size(&needs, config.kv_cache.memory_bytes.unwrap_or_else(memory::auto_budget)).map_err(input)
 }
 
+fn tokenizer(loaded: &LoadedModel) -> Result<Tokenizer, Failure> {
+    match &loaded.tokenizer {
+        TokenizerSource::Json(json) => Tokenizer::from_json(json).map_err(input),
+        TokenizerSource::Gguf(vocab) => Err(input(NoTokenizer { model: vocab.model.clone() })),
+    }
+}
+
+/// The model loads and runs, but its text part cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("a tokenizer of the kind {model:?} inside a GGUF file is not supported yet")]
+struct NoTokenizer {
+    model: String,
+}
+
 fn fingerprint(loaded: &LoadedModel) -> String {
     let mut hasher = DefaultHasher::new();
-    (env!("CARGO_PKG_VERSION"), &loaded.id, loaded.model.spec().parameters(), &loaded.tokenizer_json).hash(&mut hasher);
+    (env!("CARGO_PKG_VERSION"), &loaded.id, loaded.model.spec().parameters()).hash(&mut hasher);
+    match &loaded.tokenizer {
+        TokenizerSource::Json(json) => json.hash(&mut hasher),
+        TokenizerSource::Gguf(vocab) => (&vocab.tokens, &vocab.merges).hash(&mut hasher),
+    }
     format!("fp_{:012x}", hasher.finish() >> 16)
 }
 

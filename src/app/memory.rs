@@ -46,11 +46,16 @@ pub fn kv_size(needs: &KvNeeds, budget_bytes: usize) -> Result<KvSize, TooSmall>
 /// The budget of `kv_cache.memory: auto`: a share of what is available now, the container's limit respected.
 pub fn auto_budget() -> usize {
     // A machine that does not say (not Linux) gets a budget that any can spare.
-    let available = available_bytes().unwrap_or(2 << 30);
+    auto_share(available_bytes().unwrap_or(2 << 30))
+}
+
+/// [`auto_budget`] where `available` bytes are free.
+pub fn auto_share(available: usize) -> usize {
     (available as f64 * AUTO_SHARE) as usize
 }
 
-fn available_bytes() -> Option<usize> {
+/// Free memory, the container's limit respected; `None` where the machine does not say.
+pub fn available_bytes() -> Option<usize> {
     let host = meminfo(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
     Some(container_room().map_or(host, |room| room.min(host)))
 }

@@ -5,12 +5,15 @@
 
 mod engine;
 mod http;
+mod inspect;
 mod logging;
 mod memory;
 mod signals;
 
 use crate::clock::Clock;
 use crate::config::Config;
+
+pub use inspect::inspect;
 
 /// Why the server did not start, or ended badly.
 #[derive(Debug)]

@@ -24,6 +24,18 @@ pub enum Command {
     Health {
         url: String,
     },
+    /// Prints what a model's files say about it.
+    Inspect {
+        path: PathBuf,
+        format: InspectFormat,
+    },
+}
+
+/// How `model inspect` answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InspectFormat {
+    Table,
+    Json,
 }
 
 /// Parses the process's arguments; `--help`, `--version` and mistakes end the process, mistakes with code 2.
@@ -46,6 +58,17 @@ pub fn command() -> Clap {
     );
     let serve = Clap::new("serve").about("Serve a model (what `forebay` alone does, too)").args(arguments());
     let config = Clap::new("config").about("Print the effective configuration and where each value came from");
+    let inspect = Clap::new("inspect")
+        .about("Print architecture, size, quantisation and context of a model, and whether it will fit")
+        .arg(
+            Arg::new("path")
+                .required(true)
+                .value_name("PATH")
+                .value_parser(value_parser!(PathBuf))
+                .help("A folder in the Hugging Face layout, or a .gguf file"),
+        )
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object instead of a table"));
+    let model = Clap::new("model").about("Look at a model without serving it").subcommand_required(true);
     Clap::new("forebay")
         .version(env!("CARGO_PKG_VERSION"))
         .about("An OpenAI-compatible LLM inference server")
@@ -54,6 +77,7 @@ pub fn command() -> Clap {
         .subcommand(serve)
         .subcommand(config.args(arguments()))
         .subcommand(health)
+        .subcommand(model.subcommand(inspect))
 }
 
 fn arguments() -> Vec<Arg> {
@@ -82,6 +106,10 @@ fn read(matches: ArgMatches) -> Parsed {
             let url = matches.get_one::<String>("url").cloned().unwrap_or_default();
             return Parsed { command: Command::Health { url }, file: None, flags: Vec::new() };
         }
+        Some(("model", matches)) => {
+            let inspect = matches.subcommand().map_or(matches, |(_, matches)| matches);
+            return Parsed { command: inspect_command(inspect), file: None, flags: Vec::new() };
+        }
         Some(("config", matches)) => (Command::Config, matches.clone()),
         Some((_, matches)) => (Command::Serve, matches.clone()),
         None => (Command::Serve, matches),
@@ -92,4 +120,11 @@ fn read(matches: ArgMatches) -> Parsed {
     };
     let flags = FLAGS.iter().filter_map(|&(flag, key)| Some((flag, key, value(flag, key)?))).collect();
     Parsed { command, file: matches.get_one::<PathBuf>("config").cloned(), flags }
+}
+
+fn inspect_command(matches: &ArgMatches) -> Command {
+    Command::Inspect {
+        path: matches.get_one::<PathBuf>("path").cloned().unwrap_or_default(),
+        format: if matches.get_flag("json") { InspectFormat::Json } else { InspectFormat::Table },
+    }
 }

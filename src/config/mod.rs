@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::model::{DeviceChoice, LoadFormat, LoadOptions, Source};
 use crate::scheduler::Preemption;
 
-pub use cli::Command;
+pub use cli::{Command, InspectFormat};
 use raw::{Merged, Origin};
 use values::Reader;
 
@@ -130,9 +130,9 @@ impl Loaded {
 /// Reads flags, environment and file. Mistakes on the command line end the process with code 2, as clap does.
 pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
     let parsed = cli::parse();
-    // A probe needs no configuration, and must not fail for a bad one.
+    // A probe and a look at files need no configuration, and must not fail for a bad one.
     let environment = match parsed.command {
-        Command::Health { .. } => BTreeMap::new(),
+        Command::Health { .. } | Command::Inspect { .. } => BTreeMap::new(),
         Command::Serve | Command::Config => environment(),
     };
     let loaded = load(parsed.file.as_deref(), environment, &parsed.flags)?;
@@ -198,7 +198,7 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
 fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
     let source = match read.text("model.path") {
         "" => Source::Builtin,
-        path => Source::Folder(path.into()),
+        path => Source::at(path.into()),
     };
     let formats = [("auto", LoadFormat::Auto), ("dummy", LoadFormat::Dummy)];
     let options = LoadOptions {

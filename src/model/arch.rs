@@ -20,17 +20,18 @@ const ARCHITECTURES: [(&str, &str, Read); 5] = [
 ];
 
 // Far beyond any published model, small enough that products of any three fit a u64.
-const MAX_WIDTH: usize = 1 << 20;
-const MAX_VOCAB: usize = 1 << 24;
-const MAX_LAYERS: usize = 4096;
-const MAX_HEADS: usize = 4096;
-const MAX_HEAD_DIM: usize = 4096;
-const MAX_POSITIONS: usize = 1 << 28;
-const FACTOR: RangeInclusive<f64> = 1.0..=1e6;
+pub(super) const MAX_WIDTH: usize = 1 << 20;
+pub(super) const MAX_VOCAB: usize = 1 << 24;
+pub(super) const MAX_LAYERS: usize = 4096;
+pub(super) const MAX_HEADS: usize = 4096;
+pub(super) const MAX_HEAD_DIM: usize = 4096;
+pub(super) const MAX_POSITIONS: usize = 1 << 28;
+pub(super) const FACTOR: RangeInclusive<f64> = 1.0..=1e6;
+pub(super) const THETA: RangeInclusive<f64> = 1.0..=1e15;
 
 /// Reads a model's `config.json`.
 pub(super) fn read_spec(config: &Fields) -> Result<DecoderSpec, LoadError> {
-    let class = config.texts("architectures")?.and_then(|classes| classes.first().copied());
+    let class = class(config)?;
     let kind = config.text("model_type")?;
     let row = ARCHITECTURES.iter().find(|(known, model_type, _)| match class {
         Some(class) => class == *known,
@@ -47,6 +48,15 @@ pub(super) fn read_spec(config: &Fields) -> Result<DecoderSpec, LoadError> {
         return Err(config.broken("quantization_config", "must be absent: quantised checkpoints are not supported"));
     }
     read(config)
+}
+
+/// What the model calls its architecture, supported or not.
+pub(super) fn name(config: &Fields) -> Result<Option<&str>, LoadError> {
+    Ok(class(config)?.or(config.text("model_type")?))
+}
+
+fn class(config: &Fields) -> Result<Option<&str>, LoadError> {
+    Ok(config.texts("architectures")?.and_then(|classes| classes.first().copied()))
 }
 
 fn llama(config: &Fields) -> Result<DecoderSpec, LoadError> {
@@ -164,7 +174,6 @@ fn qwen_windows(config: &Fields, layers: &mut [LayerSpec]) -> Result<(), LoadErr
 
 /// Both spellings: the newer `rope_parameters` object, or `rope_theta` beside `rope_scaling`.
 fn rope(config: &Fields) -> Result<Rope, LoadError> {
-    const THETA: RangeInclusive<f64> = 1.0..=1e15;
     let parameters = config.object("rope_parameters")?;
     let theta = match &parameters {
         Some(parameters) => parameters.number("rope_theta", THETA)?,

@@ -7,15 +7,24 @@
 use thiserror::Error;
 
 use super::batch::Step;
+use super::error::TensorRule;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::Activation;
+use super::weights::Numbers;
 use crate::kernels::attention;
 
 /// A device refused: out of memory, a failed launch. The message is the library's own.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct DeviceError(pub String);
+
+/// Numbers that could not be unpacked on their way to the device.
+impl From<TensorRule> for DeviceError {
+    fn from(rule: TensorRule) -> DeviceError {
+        DeviceError(rule.to_string())
+    }
+}
 
 pub(super) type Result<T> = std::result::Result<T, DeviceError>;
 
@@ -31,8 +40,8 @@ pub(super) trait Backend {
     /// A step's indices and angles, where the ops want them.
     type Plan;
 
-    fn matrix(&self, data: Vec<f32>, outputs: usize, inputs: usize) -> Result<Self::Matrix>;
-    fn vector(&self, data: Vec<f32>) -> Result<Self::Vector>;
+    fn matrix(&self, numbers: Numbers, outputs: usize, inputs: usize) -> Result<Self::Matrix>;
+    fn vector(&self, numbers: Numbers) -> Result<Self::Vector>;
     /// Filled with zeros.
     fn kv(&self, layout: &KvLayout) -> Result<Self::Kv>;
     /// `windows` are those that [`Backend::attention`] will be asked for in this step.

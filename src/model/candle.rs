@@ -11,6 +11,7 @@ use super::batch::Step;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::Activation;
+use super::weights::Numbers;
 use crate::kernels::attention::Shape;
 
 impl From<candle_core::Error> for DeviceError {
@@ -98,11 +99,13 @@ impl Backend for Candle {
     type Kv = Kv;
     type Plan = Plan;
 
-    fn matrix(&self, data: Vec<f32>, outputs: usize, inputs: usize) -> Result<Tensor> {
-        self.tensor(data, (outputs, inputs))
+    /// Packed weights are unpacked to `f32`: this path is for being right, and costs their full width in memory.
+    fn matrix(&self, numbers: Numbers, outputs: usize, inputs: usize) -> Result<Tensor> {
+        self.tensor(numbers.plain()?, (outputs, inputs))
     }
 
-    fn vector(&self, data: Vec<f32>) -> Result<Tensor> {
+    fn vector(&self, numbers: Numbers) -> Result<Tensor> {
+        let data = numbers.plain()?;
         let len = data.len();
         self.tensor(data, len)
     }

@@ -5,15 +5,17 @@ use super::batch::Step;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::Activation;
+use super::weights::{Numbers, Packed};
 use crate::kernels::attention::{Query, Shape};
-use crate::kernels::{activation, attention, matmul, norm, rope};
+use crate::kernels::{activation, attention, matmul, norm, packed, rope};
 
 pub(super) struct Cpu;
 
-/// `[outputs, inputs]`, always `f32`: BF16 and F16 checkpoints are widened when they are loaded (exactly, both fit), for
-/// the plain kernels would otherwise widen each weight once per use.
+/// `[outputs, inputs]`. BF16 and F16 checkpoints are widened when they are loaded (exactly, both fit), for otherwise each
+/// weight is widened once per use. What a GGUF file holds stays mapped and pays that price: it is there to need little
+/// memory.
 pub(super) struct Matrix {
-    data: Vec<f32>,
+    numbers: Numbers,
     inputs: usize,
 }
 
@@ -34,12 +36,12 @@ impl Backend for Cpu {
     type Kv = Kv;
     type Plan = Plan;
 
-    fn matrix(&self, data: Vec<f32>, _outputs: usize, inputs: usize) -> Result<Matrix> {
-        Ok(Matrix { data, inputs })
+    fn matrix(&self, numbers: Numbers, _outputs: usize, inputs: usize) -> Result<Matrix> {
+        Ok(Matrix { numbers, inputs })
     }
 
-    fn vector(&self, data: Vec<f32>) -> Result<Vec<f32>> {
-        Ok(data)
+    fn vector(&self, numbers: Numbers) -> Result<Vec<f32>> {
+        Ok(numbers.plain()?)
     }
 
     fn kv(&self, layout: &KvLayout) -> Result<Kv> {
@@ -51,12 +53,15 @@ impl Backend for Cpu {
     }
 
     fn embed(&self, table: &Matrix, plan: &Plan) -> Result<Vec<f32>> {
-        let row = |&token: &u32| &table.data[token as usize * table.inputs..][..table.inputs];
-        Ok(plan.step.tokens.iter().flat_map(row).copied().collect())
+        let mut out = vec![0.0; plan.step.tokens.len() * table.inputs];
+        for (row, &token) in out.chunks_exact_mut(table.inputs).zip(&plan.step.tokens) {
+            table.copy_row(token as usize, row);
+        }
+        Ok(out)
     }
 
     fn linear(&self, x: &Vec<f32>, weight: &Matrix, bias: Option<&Vec<f32>>) -> Result<Vec<f32>> {
-        let mut y = matmul::matmul(x, &weight.data, weight.inputs);
+        let mut y = weight.product(x);
         if let Some(bias) = bias {
             for row in y.chunks_exact_mut(bias.len()) {
                 row.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
@@ -128,6 +133,41 @@ impl Backend for Cpu {
         kv.keys.copy_within(from..from + len, to);
         kv.values.copy_within(from..from + len, to);
         Ok(())
+    }
+}
+
+/// How a matrix is stored.
+enum Stored<'a> {
+    Plain(&'a [f32]),
+    Packed(&'a Packed),
+}
+
+impl Matrix {
+    fn stored(&self) -> Stored<'_> {
+        match &self.numbers {
+            Numbers::Plain(numbers) => Stored::Plain(numbers),
+            Numbers::Packed(packed) => packed.as_plain().map_or(Stored::Packed(packed), Stored::Plain),
+        }
+    }
+
+    /// `x · selfᵀ`
+    fn product(&self, x: &[f32]) -> Vec<f32> {
+        match self.stored() {
+            Stored::Plain(numbers) => matmul::matmul(x, numbers, self.inputs),
+            Stored::Packed(packed) => matmul::matmul_packed(x, packed.packing(), packed.bytes(), self.inputs),
+        }
+    }
+
+    fn copy_row(&self, row: usize, out: &mut [f32]) {
+        match self.stored() {
+            Stored::Plain(numbers) => out.copy_from_slice(&numbers[row * self.inputs..][..self.inputs]),
+            Stored::Packed(packed) => {
+                // A packed row is whole blocks, so it is the same share of the bytes as of the numbers.
+                let (numbers, bytes) = packed.packing().block();
+                let row_bytes = self.inputs / numbers * bytes;
+                packed::unpack(packed.packing(), &packed.bytes()[row * row_bytes..][..row_bytes], out);
+            }
+        }
     }
 }
 

@@ -26,6 +26,10 @@ pub enum LoadError {
     NoWeights { path: PathBuf },
     #[error("{}: {rule}", path.display())]
     Header { path: PathBuf, rule: HeaderRule },
+    #[error("{}: {rule}", path.display())]
+    Gguf { path: PathBuf, rule: GgufRule },
+    #[error("{}: holds {count} .gguf files and no config.json: name one of them", path.display())]
+    SeveralGguf { path: PathBuf, count: usize },
     #[error("{}: tensor {tensor}: {rule}", path.display())]
     Tensor { path: PathBuf, tensor: String, rule: TensorRule },
     #[error("{}: asks for {parameters} parameters, more than the {limit} of dummy weights", path.display())]
@@ -51,6 +55,35 @@ pub enum HeaderRule {
     Uncovered { end: usize, bytes: usize },
 }
 
+/// What the beginning of a GGUF file must satisfy. `at` counts bytes from its start.
+#[derive(Debug, Error, PartialEq)]
+pub enum GgufRule {
+    #[error("must begin with GGUF, begins with {found:?}")]
+    Magic { found: String },
+    #[error("must be little-endian; this file is for big-endian machines")]
+    BigEndian,
+    #[error("version must be 2 or 3, is {version}")]
+    Version { version: u32 },
+    #[error("must hold {what} of {claimed} bytes at byte {at}; {present} follow")]
+    End { what: &'static str, at: usize, claimed: u64, present: usize },
+    #[error("must hold {claimed} {what}; what is left has room for at most {limit}")]
+    Count { what: &'static str, claimed: u64, limit: usize },
+    #[error("{what} at byte {at} must have 1 to {limit} bytes, claims {claimed}")]
+    NameLength { what: &'static str, at: usize, claimed: u64, limit: usize },
+    #[error("{what} at byte {at} must be UTF-8")]
+    NameText { what: &'static str, at: usize },
+    #[error("`{key}` has the value type {id}, which does not exist")]
+    ValueType { key: String, id: u32 },
+    #[error("`{key}` must not be an array of arrays")]
+    Nested { key: String },
+    #[error("`{key}` is listed twice")]
+    DuplicateKey { key: String },
+    #[error("keys and tensor list must take at most {limit} bytes, take {bytes} or more")]
+    Metadata { bytes: usize, limit: usize },
+    #[error("`general.alignment` must be an unsigned power of two up to 2^31, found {found}")]
+    Alignment { found: String },
+}
+
 /// What one tensor must satisfy.
 #[derive(Debug, Error, PartialEq)]
 pub enum TensorRule {
@@ -62,12 +95,26 @@ pub enum TensorRule {
     Shape { expected: Vec<usize>, found: Vec<usize> },
     #[error("must be F32, F16 or BF16, is {found}")]
     Dtype { found: String },
+    #[error("must be F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 or Q2_K to Q6_K, is {found}")]
+    Packing { found: &'static str },
+    #[error("type {id} does not exist")]
+    UnknownType { id: u32 },
+    #[error("must have 1 to 4 dimensions, has {found}")]
+    Dimensions { found: u32 },
+    #[error("must have positive, countable dimensions, has {found}")]
+    Dimension { found: u64 },
+    #[error("its rows of {width} must be whole blocks of {numbers}, as {dtype} has them")]
+    Blocks { width: usize, dtype: &'static str, numbers: usize },
+    #[error("shape {shape:?} of {dtype} must take a countable number of bytes")]
+    Uncountable { shape: Vec<usize>, dtype: &'static str },
     #[error("must begin where the one before it ends, at byte {expected}; begins at {begin}")]
     Begin { begin: usize, expected: usize },
     #[error("must lie within the data of {bytes} bytes; claims {begin}..{end}")]
     Outside { begin: usize, end: usize, bytes: usize },
     #[error("shape {shape:?} of {dtype} must take {} bytes; claims {claimed}", needed.map_or("a countable number of".into(), |n| n.to_string()))]
     Size { shape: Vec<usize>, dtype: String, needed: Option<usize>, claimed: usize },
+    #[error("must hold positive numbers, holds {found}")]
+    Divisor { found: f32 },
     #[error("{bytes} bytes cannot be allocated")]
     Allocation { bytes: usize },
     #[error("the index must name a file of the same folder, names {named:?}")]

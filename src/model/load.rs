@@ -1,6 +1,7 @@
-//! From a source (the built-in model or a Hugging Face folder) to a [`LoadedModel`].
+//! From a source (the built-in model, a Hugging Face folder or a GGUF file) to a [`LoadedModel`].
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -8,13 +9,16 @@ use serde_json::Value;
 use super::candle::Candle;
 use super::cpu::Cpu;
 use super::error::LoadError;
+use super::gguf::{self, Gguf, GgufWeights};
 use super::json::{self, Fields};
 use super::spec::DecoderSpec;
 use super::weights::decoder::Loader;
 use super::weights::{Checkpoint, Weights};
 use super::{Model, Parts, Placed, arch, backend::Backend, backend::DeviceError};
+use crate::text::GgufVocab;
 use crate::units::TokenId;
 
+const GGUF: &str = "gguf";
 const MAX_CONFIG: u64 = 16 << 20;
 const MAX_TOKENIZER: u64 = 512 << 20;
 /// A checkpoint's size is bounded by its file; what `config.json` alone asks for is not. A tebibyte of weights.
@@ -25,8 +29,41 @@ const MAX_DUMMY_PARAMETERS: u64 = 1 << 38;
 pub enum Source {
     /// The one inside the program; needs the feature `builtin-model`.
     Builtin,
-    /// A folder in the Hugging Face layout.
+    /// A folder in the Hugging Face layout, or one without `config.json` that holds a single `.gguf` file.
     Folder(PathBuf),
+    /// A GGUF file.
+    Gguf(PathBuf),
+}
+
+impl Source {
+    /// A path by its ending: `.gguf` is a file, everything else a folder.
+    pub fn at(path: PathBuf) -> Source {
+        match path.extension() {
+            Some(ending) if ending.eq_ignore_ascii_case(GGUF) => Source::Gguf(path),
+            _ => Source::Folder(path),
+        }
+    }
+
+    /// What a folder stands for.
+    pub(super) fn resolved(&self) -> Result<Source, LoadError> {
+        match self {
+            Source::Folder(folder) if !folder.join("config.json").exists() => {
+                Ok(only_gguf(folder)?.map_or_else(|| self.clone(), Source::Gguf))
+            }
+            other => Ok(other.clone()),
+        }
+    }
+}
+
+/// The one `.gguf` file of a folder; `None` where there is none, or no folder.
+fn only_gguf(folder: &Path) -> Result<Option<PathBuf>, LoadError> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(None) };
+    let is_gguf = |path: &PathBuf| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(GGUF));
+    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_gguf).collect();
+    match found.len() {
+        0 | 1 => Ok(found.pop()),
+        count => Err(LoadError::SeveralGguf { path: folder.to_path_buf(), count }),
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,23 +88,31 @@ pub enum DeviceChoice {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadFormat {
-    /// Safetensors.
+    /// Safetensors or GGUF.
     #[default]
     Auto,
-    /// Seeded random weights in the shapes that `config.json` asks for.
+    /// Seeded random weights in the shapes that `config.json` (or the metadata of a GGUF file) asks for.
     Dummy,
 }
 
 /// A model and the files that other rooms read.
 pub struct LoadedModel {
-    /// The folder's name, or `storyteller`.
+    /// The folder's name, the file's without its ending, or `storyteller`.
     pub id: String,
     pub model: Model,
-    pub tokenizer_json: Vec<u8>,
+    pub tokenizer: TokenizerSource,
     pub chat: ChatFiles,
-    /// Tokens that end a completion: those of `config.json` and `generation_config.json`, ascending.
+    /// Tokens that end a completion: those of `config.json` and `generation_config.json`, or of a GGUF file, ascending.
     pub eos: Vec<TokenId>,
     pub max_position_embeddings: u32,
+}
+
+/// What a tokenizer is made from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TokenizerSource {
+    /// The bytes of a `tokenizer.json`.
+    Json(Vec<u8>),
+    Gguf(GgufVocab),
 }
 
 /// What `tokenizer_config.json` and `chat_template.jinja` say about chats; `None` where they say nothing.
@@ -80,10 +125,40 @@ pub struct ChatFiles {
 
 /// Loads a model without a cache; [`Model::allocate_kv`] makes that. Everything is checked before it is used.
 pub fn load(source: &Source, options: &LoadOptions) -> Result<LoadedModel, LoadError> {
-    let files = match source {
-        Source::Builtin => Files::builtin()?,
-        Source::Folder(folder) => Files::folder(folder)?,
+    match source.resolved()? {
+        Source::Builtin => load_files(Files::builtin()?, builtin_checkpoint, options),
+        Source::Folder(folder) => load_files(Files::folder(&folder)?, || Checkpoint::open(&folder), options),
+        Source::Gguf(path) => load_gguf(&path, options),
+    }
+}
+
+fn load_gguf(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadError> {
+    let file = Gguf::open(path)?;
+    let spec = gguf::read_spec(&file)?;
+    let vocabulary = gguf::read_vocab(&file, spec.vocab)?;
+    let weights = match options.format {
+        LoadFormat::Dummy => dummy(&spec, path, options.seed)?,
+        LoadFormat::Auto => Weights::Gguf(GgufWeights::new(file, &spec)?),
     };
+    Ok(LoadedModel {
+        id: file_id(path),
+        max_position_embeddings: spec.max_position_embeddings,
+        model: place(spec, &weights, path, options.device)?,
+        chat: ChatFiles {
+            template: vocabulary.tokens.chat_template.clone(),
+            bos_token: vocabulary.bos_text,
+            eos_token: vocabulary.eos_text,
+        },
+        tokenizer: TokenizerSource::Gguf(vocabulary.tokens),
+        eos: vocabulary.ends,
+    })
+}
+
+fn load_files(
+    files: Files,
+    checkpoint: impl FnOnce() -> Result<Checkpoint, LoadError>,
+    options: &LoadOptions,
+) -> Result<LoadedModel, LoadError> {
     let spec = arch::read_spec(&files.config)?;
     let mut eos = BTreeSet::new();
     for fields in [Some(&files.config), files.generation_config.as_ref()].into_iter().flatten() {
@@ -92,22 +167,22 @@ pub fn load(source: &Source, options: &LoadOptions) -> Result<LoadedModel, LoadE
     let chat = chat_files(&files)?;
     let weights = match options.format {
         LoadFormat::Dummy => dummy(&spec, files.config.path(), options.seed)?,
-        LoadFormat::Auto => Weights::Checkpoint(checkpoint(source)?),
+        LoadFormat::Auto => Weights::Checkpoint(checkpoint()?),
     };
     Ok(LoadedModel {
         id: files.id,
         max_position_embeddings: spec.max_position_embeddings,
         model: place(spec, &weights, files.config.path(), options.device)?,
-        tokenizer_json: files.tokenizer,
+        tokenizer: TokenizerSource::Json(files.tokenizer),
         chat,
         eos: eos.into_iter().collect(),
     })
 }
 
 /// The small files, read and (where JSON) parsed.
-struct Files {
-    id: String,
-    config: Fields,
+pub(super) struct Files {
+    pub id: String,
+    pub config: Fields,
     generation_config: Option<Fields>,
     tokenizer: Vec<u8>,
     tokenizer_config: Option<Fields>,
@@ -116,7 +191,7 @@ struct Files {
 
 impl Files {
     #[cfg(feature = "builtin-model")]
-    fn builtin() -> Result<Files, LoadError> {
+    pub(super) fn builtin() -> Result<Files, LoadError> {
         use super::builtin;
         let parse = |file, bytes| Fields::parse(&builtin_path(file), bytes);
         Ok(Files {
@@ -130,11 +205,11 @@ impl Files {
     }
 
     #[cfg(not(feature = "builtin-model"))]
-    fn builtin() -> Result<Files, LoadError> {
+    pub(super) fn builtin() -> Result<Files, LoadError> {
         Err(no_builtin())
     }
 
-    fn folder(folder: &Path) -> Result<Files, LoadError> {
+    pub(super) fn folder(folder: &Path) -> Result<Files, LoadError> {
         let read = |name: &str, limit| json::read_file(&folder.join(name), limit);
         let parse = |name: &str| Fields::parse(&folder.join(name), &read(name, MAX_CONFIG)?);
         let present = |name: &str| folder.join(name).exists();
@@ -162,6 +237,11 @@ fn no_builtin() -> LoadError {
     LoadError::Feature { what: "the built-in model", feature: "builtin-model" }
 }
 
+/// A file's name without its ending.
+pub(super) fn file_id(path: &Path) -> String {
+    path.file_stem().map_or_else(|| "model".to_string(), |stem| stem.to_string_lossy().into_owned())
+}
+
 /// The last component of the path; `.` and the like are resolved first.
 fn folder_name(folder: &Path) -> String {
     let resolved = folder.file_name().is_none().then(|| folder.canonicalize().ok()).flatten();
@@ -177,17 +257,15 @@ fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, LoadError> {
     })
 }
 
-fn checkpoint(source: &Source) -> Result<Checkpoint, LoadError> {
-    match source {
-        #[cfg(feature = "builtin-model")]
-        Source::Builtin => {
-            let bytes = super::weights::Bytes::Static(super::builtin::WEIGHTS);
-            Checkpoint::single(builtin_path("model.safetensors"), bytes)
-        }
-        #[cfg(not(feature = "builtin-model"))]
-        Source::Builtin => Err(no_builtin()),
-        Source::Folder(folder) => Checkpoint::open(folder),
-    }
+#[cfg(feature = "builtin-model")]
+pub(super) fn builtin_checkpoint() -> Result<Checkpoint, LoadError> {
+    let bytes = super::weights::Bytes::Static(super::builtin::WEIGHTS);
+    Checkpoint::single(builtin_path("model.safetensors"), bytes)
+}
+
+#[cfg(not(feature = "builtin-model"))]
+pub(super) fn builtin_checkpoint() -> Result<Checkpoint, LoadError> {
+    Err(no_builtin())
 }
 
 fn dummy(spec: &DecoderSpec, config: &Path, seed: u64) -> Result<Weights, LoadError> {

@@ -3,7 +3,8 @@
 //! Knows nothing of requests, scheduling or text: a [`StepBatch`] of plain vectors comes in, logits go out.
 //!
 //! ```text
-//! load.rs ─ arch.rs (config.json → spec.rs) ─ weights/ (checked files → tensors)
+//! load.rs ┬ arch.rs (config.json → spec.rs) ┬ weights/ (checked files → tensors)
+//!         └ gguf/ (one file with everything) ┘
 //! forward: batch.rs (StepBatch checked → flat indices) → kv_memory.rs (copies) → decoder.rs → backend.rs
 //!                                                                     cpu.rs over kernels ┴ candle.rs: CUDA, Metal, oracle
 //! ```
@@ -19,6 +20,8 @@ mod candle;
 mod cpu;
 mod decoder;
 mod error;
+mod gguf;
+mod inspect;
 mod json;
 mod kv_memory;
 mod load;
@@ -34,8 +37,9 @@ use cpu::Cpu;
 
 pub use backend::DeviceError;
 pub use batch::BatchError;
-pub use error::{HeaderRule, LoadError, TensorRule};
-pub use load::{ChatFiles, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, load};
+pub use error::{GgufRule, HeaderRule, LoadError, TensorRule};
+pub use inspect::{Format, Inspection, TypeShare, inspect};
+pub use load::{ChatFiles, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource, load};
 pub use spec::{Activation, Bias, DecoderSpec, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling};
 
 /// Weights on a device, and the cache once [`Model::allocate_kv`] has made it.

@@ -18,7 +18,7 @@ pub(super) struct Angles {
 impl Frequencies {
     pub(super) fn new(rope: &Rope, head_dim: usize) -> Frequencies {
         let frequency = |pair: usize| rope.theta.powf(-((2 * pair) as f64) / head_dim as f64);
-        Frequencies((0..head_dim / 2).map(|pair| scaled(frequency(pair), &rope.scaling) as f32).collect())
+        Frequencies((0..head_dim / 2).map(|pair| scaled(frequency(pair), pair, &rope.scaling) as f32).collect())
     }
 
     /// Angles are products in `f32`, as the reference implementations have them: at position 100,000 the rounding of that
@@ -30,10 +30,11 @@ impl Frequencies {
     }
 }
 
-fn scaled(frequency: f64, scaling: &RopeScaling) -> f64 {
+fn scaled(frequency: f64, pair: usize, scaling: &RopeScaling) -> f64 {
     match *scaling {
         RopeScaling::None => frequency,
         RopeScaling::Linear { factor } => frequency / factor,
+        RopeScaling::Divisors(ref divisors) => frequency / f64::from(divisors[pair]),
         RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
             let wavelength = 2.0 * PI / frequency;
             if wavelength < original_context / high_freq_factor {
@@ -61,6 +62,7 @@ mod tests {
         let close = |got: Vec<f32>, expected: [f32; 4]| got.iter().zip(expected).all(|(g, e)| (g - e).abs() < 1e-7);
         assert!(close(frequencies(RopeScaling::None), [1.0, 0.1, 0.01, 0.001]));
         assert!(close(frequencies(RopeScaling::Linear { factor: 4.0 }), [0.25, 0.025, 0.0025, 0.00025]));
+        assert!(close(frequencies(RopeScaling::Divisors(vec![1.0, 2.0, 4.0, 8.0])), [1.0, 0.05, 0.0025, 0.000125]));
     }
 
     #[test]

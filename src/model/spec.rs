@@ -67,14 +67,14 @@ pub enum Activation {
 }
 
 /// Rotary position embedding.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     pub theta: f64,
     pub scaling: RopeScaling,
 }
 
 /// How a model was stretched beyond the context of its pre-training.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
     None,
     /// All frequencies divided by `factor` (position interpolation).
@@ -88,6 +88,8 @@ pub enum RopeScaling {
         high_freq_factor: f64,
         original_context: f64,
     },
+    /// Each pair's frequency divided by its own number, `head_dim / 2` of them: what GGUF files hold of Llama 3's.
+    Divisors(Vec<f32>),
 }
 
 impl DecoderSpec {

@@ -16,12 +16,14 @@ mod stop;
 mod strftime;
 mod tokenizer;
 mod utf8;
+mod vocab;
 
 pub use chat_template::{ChatTemplate, TemplateError};
 pub use content_guard::ContentGuard;
 pub use detokenizer::Detokenizer;
 pub use stop::{Scan, StopMatcher};
 pub use tokenizer::{Tokenizer, TokenizerError};
+pub use vocab::GgufVocab;
 
 #[cfg(test)]
 pub(crate) mod fixtures;

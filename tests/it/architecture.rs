@@ -13,7 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("generate", &["clock", "engine", "text"]),
     ("engine", &["clock", "intake", "kv", "metrics", "model", "sampling", "scheduler"]),
     ("scheduler", &["kv"]),
-    ("model", &["kernels"]),
+    ("model", &["kernels", "text"]),
     ("intake", &[]),
     ("kv", &[]),
     ("sampling", &[]),

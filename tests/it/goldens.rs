@@ -9,20 +9,20 @@ use safetensors::SafeTensors;
 
 const ARCHITECTURES: [&str; 6] = ["llama", "llama3-rope", "mistral-window", "qwen2", "qwen3", "olmo2"];
 const BACKENDS: [DeviceChoice; 2] = [DeviceChoice::Cpu, DeviceChoice::Reference];
-const TOLERANCE: f32 = 2e-4;
+pub const TOLERANCE: f32 = 2e-4;
 
-struct Golden {
-    prompt: Vec<u32>,
+pub struct Golden {
+    pub prompt: Vec<u32>,
     /// `[prompt, vocab]`
-    logits: Vec<f32>,
-    greedy: Vec<u32>,
+    pub logits: Vec<f32>,
+    pub greedy: Vec<u32>,
 }
 
-fn folder(architecture: &str) -> PathBuf {
+pub fn folder(architecture: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(architecture)
 }
 
-fn golden(architecture: &str) -> Golden {
+pub fn golden(architecture: &str) -> Golden {
     let bytes = std::fs::read(folder(architecture).join("golden.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let eights = |name| file.tensor(name).unwrap().data().as_chunks::<8>().0.to_vec();
@@ -42,12 +42,12 @@ fn open(architecture: &str, device: DeviceChoice) -> LoadedModel {
     loaded
 }
 
-fn argmax(logits: &[f32]) -> u32 {
+pub fn argmax(logits: &[f32]) -> u32 {
     (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32
 }
 
 /// The logits of all prompt positions, then 32 greedy tokens, with the prompt cut into `cuts` and `strangers` beside it.
-fn run(loaded: &mut LoadedModel, golden: &Golden, chunk: usize, strangers: usize) -> (Vec<f32>, Vec<u32>) {
+pub fn run(loaded: &mut LoadedModel, golden: &Golden, chunk: usize, strangers: usize) -> (Vec<f32>, Vec<u32>) {
     let mut cache = Cache::shuffled(11);
     let mut main = Sequence::new(0);
     let mut others: Vec<Sequence> = (1..=strangers as u64).map(Sequence::new).collect();

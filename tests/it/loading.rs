@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use forebay::model::{ChatFiles, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Rows, Source, load};
+use forebay::model::{
+    ChatFiles, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Rows, Source, TokenizerSource, load,
+};
 use half::f16;
 use serde_json::json;
 
@@ -115,7 +117,7 @@ fn id_end_tokens_and_chat_files() {
     assert_eq!(loaded.id, folder.path().file_name().unwrap().to_string_lossy());
     assert_eq!(open(&folder.path().join(".")).unwrap().id, loaded.id);
     assert_eq!((loaded.eos, loaded.max_position_embeddings), (vec![2], 128));
-    assert_eq!((loaded.chat, loaded.tokenizer_json), (ChatFiles::default(), b"{}".to_vec()));
+    assert_eq!((loaded.chat, loaded.tokenizer), (ChatFiles::default(), TokenizerSource::Json(b"{}".to_vec())));
 
     write("generation_config.json", r#"{"eos_token_id": [7, 2, 5]}"#);
     write("tokenizer_config.json", r#"{"chat_template": "T", "bos_token": {"content": "<s>"}, "eos_token": "</s>"}"#);

@@ -1,6 +1,7 @@
 //! One integration binary, a module per face.
 //!
 //! `architecture`: the house rules. `goldens`, `oracle`, `paged`: the decoder against reference logits and against itself. `loading`: files that lie.
+//! `gguf`: the same for GGUF files (`gguf_file` writes them, `gguf_lies` and `gguf_models` make them lie).
 //! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
 //! (`server`). `openai`: the same, driven by the official Python package.
 
@@ -8,6 +9,10 @@ mod architecture;
 mod checkpoint;
 mod engine;
 mod faults;
+mod gguf;
+mod gguf_file;
+mod gguf_lies;
+mod gguf_models;
 mod goldens;
 mod http;
 mod loading;

@@ -95,12 +95,12 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<B::Matrix, LoadError> {
-        let data = self.weights.tensor(name, &[outputs, inputs], self.config)?;
-        Ok(self.backend.matrix(data, outputs, inputs)?)
+        let numbers = self.weights.tensor(name, &[outputs, inputs], self.config)?;
+        Ok(self.backend.matrix(numbers, outputs, inputs)?)
     }
 
     fn vector(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
-        let data = self.weights.tensor(name, &[width], self.config)?;
-        Ok(self.backend.vector(data)?)
+        let numbers = self.weights.tensor(name, &[width], self.config)?;
+        Ok(self.backend.vector(numbers)?)
     }
 }

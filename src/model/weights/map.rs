@@ -13,6 +13,7 @@ use crate::model::error::LoadError;
 pub(in crate::model) enum Bytes {
     Mapped(Mmap),
     Static(&'static [u8]),
+    Owned(Vec<u8>),
 }
 
 impl Bytes {
@@ -27,9 +28,10 @@ impl Bytes {
             return Ok(Bytes::Static(&[])); // an empty file cannot be mapped
         }
         let file = File::open(path).map_err(io)?;
-        // SAFETY: the map is read-only and lives only while weights are copied out of it, during loading. Whoever
-        // truncates a checkpoint meanwhile kills the process with SIGBUS, as in every program that maps files; bytes
-        // changed meanwhile become wrong numbers, never wrong lengths, for header and sizes are checked on a copy.
+        // SAFETY: the map is read-only. Of a checkpoint it lives only while weights are copied out of it; a GGUF file
+        // stays mapped for as long as the model. Whoever truncates a file meanwhile kills the process with SIGBUS, as
+        // in every program that maps files (replacing it by a rename is harmless); bytes changed meanwhile become wrong
+        // numbers, never wrong lengths, for ranges are checked once and kept apart from the file.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Ok(Bytes::Mapped(map))
     }
@@ -41,6 +43,7 @@ impl Deref for Bytes {
         match self {
             Bytes::Mapped(map) => map,
             Bytes::Static(bytes) => bytes,
+            Bytes::Owned(bytes) => bytes,
         }
     }
 }

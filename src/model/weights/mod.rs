@@ -1,26 +1,30 @@
 //! Where weights come from, and how a decoder takes them.
 //!
 //! ```text
-//! map.rs (mapped file) → safetensors.rs (header checked before any use) ─┐
-//!                                              dummy.rs (seeded numbers) ─┴→ Weights::tensor → decoder.rs, by names.rs
+//! map.rs (mapped file) ┬→ safetensors.rs (header checked before any use) ─┐
+//!                      └→ gguf/ (the same, and what else such files hold) ─┼→ Weights → numbers.rs → decoder.rs
+//!                                               dummy.rs (seeded numbers) ─┘            by names.rs
 //! ```
 
 pub(super) mod decoder;
 mod dummy;
 mod map;
-mod names;
+pub(super) mod names;
+mod numbers;
 mod safetensors;
 
 use std::path::Path;
 
 use super::error::LoadError;
-#[cfg(feature = "builtin-model")]
+use super::gguf::GgufWeights;
 pub(super) use map::Bytes;
+pub(super) use numbers::{Numbers, Packed};
 pub(super) use safetensors::Checkpoint;
 
-/// A source of tensors by name, in `f32`.
+/// A source of tensors by name.
 pub(super) enum Weights {
     Checkpoint(Checkpoint),
+    Gguf(GgufWeights),
     /// Seeded random numbers of any shape, for models whose weights are not at hand.
     Dummy {
         seed: u64,
@@ -29,14 +33,16 @@ pub(super) enum Weights {
 
 impl Weights {
     /// The tensor `name`, which must have `shape`. `described_by` is the file to blame where there is no other.
-    fn tensor(&self, name: &str, shape: &[usize], described_by: &Path) -> Result<Vec<f32>, LoadError> {
+    fn tensor(&self, name: &str, shape: &[usize], described_by: &Path) -> Result<Numbers, LoadError> {
         match self {
-            Weights::Checkpoint(checkpoint) => checkpoint.tensor(name, shape),
-            Weights::Dummy { seed } => dummy::tensor(name, shape, *seed).map_err(|rule| LoadError::Tensor {
-                path: described_by.to_path_buf(),
-                tensor: name.to_string(),
-                rule,
-            }),
+            Weights::Checkpoint(checkpoint) => checkpoint.tensor(name, shape).map(Numbers::Plain),
+            Weights::Gguf(file) => file.numbers(name, shape),
+            Weights::Dummy { seed } => match dummy::tensor(name, shape, *seed) {
+                Ok(numbers) => Ok(Numbers::Plain(numbers)),
+                Err(rule) => {
+                    Err(LoadError::Tensor { path: described_by.to_path_buf(), tensor: name.to_string(), rule })
+                }
+            },
         }
     }
 }

@@ -79,6 +79,12 @@ impl Checkpoint {
         Ok(Checkpoint { files, places, described_by: index })
     }
 
+    /// `(dtype, bytes)` of every tensor.
+    pub(in crate::model) fn census(&self) -> impl Iterator<Item = (&str, u64)> {
+        let placed = self.places.iter().filter_map(|(name, &place)| self.files[place].entries.get(name));
+        placed.map(|entry| (entry.dtype.as_str(), (entry.data_offsets.1 - entry.data_offsets.0) as u64))
+    }
+
     /// The tensor `name` widened to `f32`, once its shape and dtype are found to be right.
     pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
         let Some(&place) = self.places.get(name) else {

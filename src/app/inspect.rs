@@ -1,0 +1,205 @@
+//! `forebay model inspect`: a model's files in a small table, and whether this machine can serve it.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use super::memory;
+use super::{Failure, input};
+use crate::config::InspectFormat;
+use crate::model::{self, Format, Inspection, Source};
+
+/// Prints to standard output.
+pub fn inspect(path: PathBuf, format: InspectFormat) -> Result<(), Failure> {
+    let inspection = model::inspect(&Source::at(path)).map_err(input)?;
+    let fit = memory::available_bytes().map(|available| Fit::new(&inspection, available));
+    let text = match format {
+        InspectFormat::Table => table(&inspection, fit.as_ref()),
+        InspectFormat::Json => format!("{:#}\n", object(&inspection, fit.as_ref())),
+    };
+    io::stdout().write_all(text.as_bytes()).context("standard output")?;
+    Ok(())
+}
+
+/// A model beside the memory that is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fit {
+    available: usize,
+    weights: u64,
+    /// Tokens that `kv_cache.memory: auto` has room for once the weights are there.
+    kv_tokens: usize,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Yes,
+    /// The KV cache holds less than the whole context.
+    ShorterContext,
+    No,
+}
+
+impl Fit {
+    fn new(inspection: &Inspection, available: usize) -> Fit {
+        let spec = &inspection.spec;
+        let weights = inspection.weight_bytes();
+        let left = (available as u64).saturating_sub(weights) as usize;
+        let kv_tokens = memory::auto_share(left) / spec.kv_bytes_per_token().max(1);
+        let verdict = match kv_tokens {
+            0 => Verdict::No,
+            tokens if tokens < spec.max_position_embeddings as usize => Verdict::ShorterContext,
+            _ => Verdict::Yes,
+        };
+        Fit { available, weights, kv_tokens, verdict }
+    }
+}
+
+impl fmt::Display for Fit {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let (weights, available) = (Bytes(self.weights), Bytes(self.available as u64));
+        match self.verdict {
+            Verdict::No => write!(f, "no: weights of {weights} leave no room for tokens in {available} of free memory"),
+            Verdict::ShorterContext => {
+                write!(f, "partly: weights of {weights} in {available} leave room for {} tokens", self.kv_tokens)
+            }
+            Verdict::Yes => {
+                write!(f, "yes: weights of {weights} in {available}, and a KV cache of {} tokens", self.kv_tokens)
+            }
+        }
+    }
+}
+
+fn table(inspection: &Inspection, fit: Option<&Fit>) -> String {
+    let spec = &inspection.spec;
+    let types = inspection.types.iter().map(|share| format!("{} ({} tensors)", share.name, share.tensors));
+    let rows = [
+        ("model", inspection.id.clone()),
+        ("architecture", inspection.architecture.clone()),
+        ("format", format!("{}, {}", format_name(inspection.format), Bytes(inspection.file_bytes()))),
+        ("parameters", Count(spec.parameters()).to_string()),
+        ("quantisation", types.collect::<Vec<_>>().join(", ")),
+        ("layers", format!("{} of width {}", spec.layers.len(), spec.hidden)),
+        ("heads", format!("{} over {}, {} wide", spec.heads, spec.kv_heads, spec.head_dim)),
+        ("vocabulary", spec.vocab.to_string()),
+        ("context", format!("{} tokens", spec.max_position_embeddings)),
+        ("KV per token", Bytes(spec.kv_bytes_per_token() as u64).to_string()),
+        ("will it fit", fit.map_or("unknown: this system does not say what is free".into(), Fit::to_string)),
+    ];
+    rows.map(|(name, value)| format!("{name:<13} {value}\n")).concat()
+}
+
+fn object(inspection: &Inspection, fit: Option<&Fit>) -> Value {
+    let spec = &inspection.spec;
+    let types = inspection.types.iter();
+    json!({
+        "id": inspection.id,
+        "architecture": inspection.architecture,
+        "format": format_name(inspection.format),
+        "file_bytes": inspection.file_bytes(),
+        "parameters": spec.parameters(),
+        "quantisation": types
+            .map(|share| json!({"type": share.name, "tensors": share.tensors, "bytes": share.bytes}))
+            .collect::<Vec<_>>(),
+        "layers": spec.layers.len(),
+        "hidden_size": spec.hidden,
+        "heads": spec.heads,
+        "kv_heads": spec.kv_heads,
+        "head_dim": spec.head_dim,
+        "vocab_size": spec.vocab,
+        "context": spec.max_position_embeddings,
+        "kv_bytes_per_token": spec.kv_bytes_per_token(),
+        "fit": fit.map(|fit| json!({
+            "verdict": match fit.verdict {
+                Verdict::Yes => "yes",
+                Verdict::ShorterContext => "partly",
+                Verdict::No => "no",
+            },
+            "weight_bytes": fit.weights,
+            "available_bytes": fit.available,
+            "kv_tokens": fit.kv_tokens,
+        })),
+    })
+}
+
+fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Safetensors => "safetensors",
+        Format::Gguf => "GGUF",
+    }
+}
+
+/// In the largest binary unit that leaves a whole part.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self.0 {
+            ..1024 => write!(f, "{} B", self.0),
+            1024..0x10_0000 => write!(f, "{:.1} KiB", self.0 as f64 / 1024.0),
+            0x10_0000..0x4000_0000 => write!(f, "{:.1} MiB", self.0 as f64 / f64::from(1 << 20)),
+            _ => write!(f, "{:.2} GiB", self.0 as f64 / f64::from(1 << 30)),
+        }
+    }
+}
+
+/// Parameters as people say them: 494 M, 7.2 B.
+struct Count(u64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self.0 {
+            ..1_000_000 => write!(f, "{}", self.0),
+            1_000_000..1_000_000_000 => write!(f, "{:.1} M", self.0 as f64 / 1e6),
+            _ => write!(f, "{:.2} B", self.0 as f64 / 1e9),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{DecoderSpec, TypeShare};
+
+    fn storyteller() -> Inspection {
+        model::inspect(&Source::at("models/storyteller".into())).unwrap()
+    }
+
+    #[test]
+    fn the_table_says_what_the_files_say() {
+        let mut inspection = storyteller();
+        let fit = Fit::new(&inspection, 8 << 30);
+        let shown = table(&inspection, Some(&fit));
+        for part in ["storyteller", "LlamaForCausalLM", "safetensors", "BF16", "will it fit   yes: weights of"] {
+            assert!(shown.contains(part), "{part} in\n{shown}");
+        }
+        inspection.format = Format::Gguf;
+        inspection.types = vec![TypeShare { name: "Q8_0".into(), tensors: 7, bytes: 1 << 20 }];
+        assert_eq!(inspection.weight_bytes(), 1 << 20, "mapped, not widened");
+        let object = object(&inspection, None);
+        assert_eq!((&object["format"], &object["fit"]), (&json!("GGUF"), &Value::Null));
+        assert_eq!(object["quantisation"][0], json!({"type": "Q8_0", "tensors": 7, "bytes": 1 << 20}));
+    }
+
+    #[test]
+    fn what_is_free_decides() {
+        let inspection = storyteller();
+        let DecoderSpec { max_position_embeddings: context, .. } = inspection.spec;
+        let (weights, token) = (inspection.weight_bytes() as usize, inspection.spec.kv_bytes_per_token());
+        let verdict = |available| Fit::new(&inspection, available).verdict;
+        assert_eq!(verdict(weights), Verdict::No);
+        assert_eq!(verdict(weights + 10 * token), Verdict::ShorterContext);
+        assert_eq!(verdict(weights + 3 * context as usize * token), Verdict::Yes);
+    }
+
+    #[test]
+    fn sizes_in_units_that_people_use() {
+        assert_eq!(
+            [0, 1023, 1536, 3 << 20, 5 << 30].map(|n| Bytes(n).to_string()),
+            ["0 B", "1023 B", "1.5 KiB", "3.0 MiB", "5.00 GiB"]
+        );
+        assert_eq!([512, 494_000_000, 7_240_000_000].map(|n| Count(n).to_string()), ["512", "494.0 M", "7.24 B"]);
+    }
+}

@@ -1,0 +1,90 @@
+//! A file's tensors under the names and in the row order that a decoder expects.
+
+use std::sync::Arc;
+
+use super::Gguf;
+use crate::model::error::{LoadError, TensorRule};
+use crate::model::spec::DecoderSpec;
+use crate::model::weights::{Bytes, Numbers, Packed, names};
+
+/// The tensors of one file.
+pub(in crate::model) struct GgufWeights {
+    file: Gguf,
+    /// Query and key heads whose rows llama.cpp has reordered; `None` where it leaves them alone.
+    reordered: Option<HeadCounts>,
+}
+
+#[derive(Clone, Copy)]
+struct HeadCounts {
+    queries: usize,
+    keys: usize,
+}
+
+impl GgufWeights {
+    /// The converter of llama.cpp interleaves the halves of each query and key head for the architecture `llama`, whose
+    /// RoPE there rotates neighbours; ours rotates halves, as checkpoints have it.
+    pub(in crate::model) fn new(file: Gguf, spec: &DecoderSpec) -> Result<GgufWeights, LoadError> {
+        let interleaved = super::architecture(&file)? == "llama";
+        let reordered = interleaved.then_some(HeadCounts { queries: spec.heads, keys: spec.kv_heads });
+        Ok(GgufWeights { file, reordered })
+    }
+
+    /// The tensor that checkpoints call `name`, once its shape and type are found to be right. Only query and key
+    /// weights of a `llama` are copied; all others stay in the file.
+    pub(in crate::model) fn numbers(&self, name: &str, shape: &[usize]) -> Result<Numbers, LoadError> {
+        let name = names::in_gguf(name);
+        let fault = |rule| self.file.fault(&name, rule);
+        let tensor = self.file.tensor(&name).ok_or_else(|| fault(TensorRule::Missing))?;
+        if tensor.shape != shape {
+            return Err(fault(TensorRule::Shape { expected: shape.to_vec(), found: tensor.shape.clone() }));
+        }
+        let packing = tensor.kind.packing.ok_or_else(|| fault(TensorRule::Packing { found: tensor.kind.name }))?;
+        let (file, range) = (&self.file.bytes, tensor.bytes.clone());
+        Ok(Numbers::Packed(match self.reordered_heads(&name) {
+            None => Packed::new(packing, file.clone(), range),
+            Some(heads) => {
+                let rows = in_halves(&file[range], heads, shape[0] / heads).map_err(fault)?;
+                let whole = 0..rows.len();
+                Packed::new(packing, Arc::new(Bytes::Owned(rows)), whole)
+            }
+        }))
+    }
+
+    fn reordered_heads(&self, name: &str) -> Option<usize> {
+        let counts = self.reordered?;
+        let is =
+            |module: &str| name.ends_with(&format!(".{module}.weight")) || name.ends_with(&format!(".{module}.bias"));
+        if is("attn_q") {
+            Some(counts.queries)
+        } else if is("attn_k") {
+            Some(counts.keys)
+        } else {
+            None
+        }
+    }
+}
+
+/// Rows `0, 2, 4, …` of each head, then `1, 3, 5, …`. Rows are whole blocks, so they move as bytes.
+fn in_halves(bytes: &[u8], heads: usize, head_dim: usize) -> Result<Vec<u8>, TensorRule> {
+    let row = bytes.len() / (heads * head_dim);
+    let mut out = Vec::new();
+    out.try_reserve_exact(bytes.len()).map_err(|_| TensorRule::Allocation { bytes: bytes.len() })?;
+    for head in bytes.chunks_exact(row * head_dim) {
+        for first in [0, 1] {
+            head.chunks_exact(row).skip(first).step_by(2).for_each(|row| out.extend_from_slice(row));
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_put_back_head_by_head() {
+        // Two heads of four rows of two bytes.
+        let rows = |order: [u8; 8]| order.iter().flat_map(|&row| [row, row + 100]).collect::<Vec<u8>>();
+        assert_eq!(in_halves(&rows([0, 2, 1, 3, 4, 6, 5, 7]), 2, 4).unwrap(), rows([0, 1, 2, 3, 4, 5, 6, 7]));
+    }
+}

@@ -1,0 +1,83 @@
+//! The tokenizer's part of the metadata, handed on as it is: what it means is decided in `text`.
+
+use super::Gguf;
+use super::keys::Keys;
+use super::value::Array;
+use crate::model::error::LoadError;
+use crate::text::GgufVocab;
+use crate::units::TokenId;
+
+const TOKENS: &str = "tokenizer.ggml.tokens";
+
+/// What a file says about text.
+pub(in crate::model) struct Vocabulary {
+    pub tokens: GgufVocab,
+    /// Tokens that end a completion, ascending.
+    pub ends: Vec<TokenId>,
+    pub bos_text: Option<String>,
+    pub eos_text: Option<String>,
+}
+
+/// Reads the keys and checks that the lists are as long as each other and that ids lie below `vocab`. A file without a
+/// tokenizer gives an empty one of the model `none`, llama.cpp's word for that.
+pub(in crate::model) fn read_vocab(file: &Gguf, vocab: usize) -> Result<Vocabulary, LoadError> {
+    let keys = file.keys();
+    let tokens = strings(&keys, TOKENS)?;
+    let scores = keys.array("tokenizer.ggml.scores", "F32", Array::floats)?.unwrap_or_default();
+    let token_types = keys.array("tokenizer.ggml.token_type", "I32", Array::integers)?.unwrap_or_default();
+    for (key, count) in [("tokenizer.ggml.scores", scores.len()), ("tokenizer.ggml.token_type", token_types.len())] {
+        if count > 0 && count != tokens.len() {
+            return Err(keys.broken(key, &format!("must have one element for each of the {} tokens", tokens.len())));
+        }
+    }
+    let id = |name: &str| token(&keys, name, vocab);
+    let (bos, eos) = (id("bos")?, id("eos")?);
+    let mut ends: Vec<TokenId> = [eos, id("eot")?, id("eom")?].into_iter().flatten().collect();
+    ends.sort_unstable();
+    ends.dedup();
+    let text = |id: Option<TokenId>| Some(String::from_utf8_lossy(tokens.get(id? as usize)?).into_owned());
+    Ok(Vocabulary {
+        ends,
+        bos_text: text(bos),
+        eos_text: text(eos),
+        tokens: GgufVocab {
+            model: keys.text("tokenizer.ggml.model")?.unwrap_or("none").to_string(),
+            pre: keys.text("tokenizer.ggml.pre")?.map(str::to_string),
+            scores,
+            token_types,
+            merges: merges(&keys)?,
+            bos,
+            eos,
+            unknown: id("unknown")?,
+            add_bos: keys.flag("tokenizer.ggml.add_bos_token")?,
+            add_eos: keys.flag("tokenizer.ggml.add_eos_token")?,
+            add_space_prefix: keys.flag("tokenizer.ggml.add_space_prefix")?,
+            chat_template: keys.text("tokenizer.chat_template")?.map(str::to_string),
+            tokens,
+        },
+    })
+}
+
+/// Length of the token list, where there is one.
+pub(super) fn token_count(keys: &Keys) -> Result<Option<usize>, LoadError> {
+    match keys.array(TOKENS, "strings", Array::strings)? {
+        Some(tokens) if tokens.is_empty() => Err(keys.broken(TOKENS, "must not be empty")),
+        tokens => Ok(tokens.map(|tokens| tokens.len())),
+    }
+}
+
+fn strings(keys: &Keys, key: &str) -> Result<Vec<Vec<u8>>, LoadError> {
+    let strings = keys.array(key, "strings", Array::strings)?.unwrap_or_default();
+    Ok(strings.into_iter().map(<[u8]>::to_vec).collect())
+}
+
+fn merges(keys: &Keys) -> Result<Vec<String>, LoadError> {
+    let key = "tokenizer.ggml.merges";
+    let texts = strings(keys, key)?.into_iter().map(String::from_utf8).collect::<Result<_, _>>();
+    texts.map_err(|_| keys.broken(key, "must be UTF-8"))
+}
+
+fn token(keys: &Keys, name: &str, vocab: usize) -> Result<Option<TokenId>, LoadError> {
+    let id = keys.integer(&format!("tokenizer.ggml.{name}_token_id"), 0..=vocab.saturating_sub(1))?;
+    Ok(id.map(|id| id as TokenId))
+}

@@ -1,0 +1,64 @@
+//! A tensor's numbers on their way to a device.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::map::Bytes;
+use crate::kernels::packed::{self, Packing};
+use crate::model::error::TensorRule;
+
+/// A tensor, row after row.
+pub(in crate::model) enum Numbers {
+    Plain(Vec<f32>),
+    Packed(Packed),
+}
+
+/// Rows of whole blocks, left where they lie: in a mapped file, mostly.
+#[derive(Clone)]
+pub(in crate::model) struct Packed {
+    packing: Packing,
+    file: Arc<Bytes>,
+    /// Where in the file; whole blocks.
+    range: Range<usize>,
+}
+
+impl Numbers {
+    /// In `f32`, unpacked where need be.
+    pub(in crate::model) fn plain(self) -> Result<Vec<f32>, TensorRule> {
+        match self {
+            Numbers::Plain(numbers) => Ok(numbers),
+            Numbers::Packed(packed) => packed.unpack(),
+        }
+    }
+}
+
+impl Packed {
+    /// `range` holds whole blocks of `packing`.
+    pub(in crate::model) fn new(packing: Packing, file: Arc<Bytes>, range: Range<usize>) -> Packed {
+        Packed { packing, file, range }
+    }
+
+    pub(in crate::model) fn packing(&self) -> Packing {
+        self.packing
+    }
+
+    pub(in crate::model) fn bytes(&self) -> &[u8] {
+        &self.file[self.range.clone()]
+    }
+
+    /// The numbers themselves, where they are stored as this machine has them, and aligned.
+    pub(in crate::model) fn as_plain(&self) -> Option<&[f32]> {
+        let direct = self.packing == Packing::F32 && cfg!(target_endian = "little");
+        direct.then(|| bytemuck::try_cast_slice(self.bytes()).ok()).flatten()
+    }
+
+    fn unpack(&self) -> Result<Vec<f32>, TensorRule> {
+        let (numbers, block_bytes) = self.packing.block();
+        let count = self.range.len() / block_bytes * numbers;
+        let mut out = Vec::new();
+        out.try_reserve_exact(count).map_err(|_| TensorRule::Allocation { bytes: count.saturating_mul(4) })?;
+        out.resize(count, 0.0);
+        packed::unpack(self.packing, self.bytes(), &mut out);
+        Ok(out)
+    }
+}
