@@ -33,8 +33,8 @@ pub fn matmul(x: &[f32], weight: &[f32], inputs: usize) -> Vec<f32> {
 /// result is that of the unpacked weights to the bit, however many rows `x` has. The activations are not rounded, unlike
 /// in ggml and candle, whose quantised products round them to 8 bits and differ with the number of rows.
 ///
-/// The price: all weights are unpacked once per call. Many rows share that; a single row pays it alone, and then takes
-/// about three times as long as with plain `f32` weights that are in the cache.
+/// The price: all weights are unpacked once per call. From 8 rows on that drowned in the noise of a busy two-core machine;
+/// a single row took 1 to 2.2 times as long as with plain `f32` weights from memory, up to 4.7 times (Q2_K) from the cache.
 ///
 /// # Panics
 /// When a length is not a multiple of `inputs`, or `inputs` not of the packing's block.
