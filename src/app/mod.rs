@@ -5,9 +5,12 @@
 
 mod engine;
 mod http;
+#[cfg(feature = "hub")]
+mod hub;
 mod logging;
 mod memory;
 mod signals;
+mod source;
 
 use crate::clock::Clock;
 use crate::config::Config;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::model::{DeviceChoice, LoadFormat, LoadOptions, Source};
+use crate::model::{DeviceChoice, LoadFormat, LoadOptions};
 use crate::scheduler::Preemption;
 
 pub use cli::Command;
@@ -48,7 +48,8 @@ pub struct ServerConfig {
 
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    pub source: Source,
+    /// As the user wrote it: empty, a path, or a hub id; `app` resolves it.
+    pub reference: String,
     pub options: LoadOptions,
     /// The first is shown; empty means the model's own.
     pub served_names: Vec<String>,
@@ -196,17 +197,17 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
 }
 
 fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
-    let source = match read.text("model.path") {
-        "" => Source::Builtin,
-        path => Source::Folder(path.into()),
-    };
     let formats = [("auto", LoadFormat::Auto), ("dummy", LoadFormat::Dummy)];
     let options = LoadOptions {
         device: device(read)?,
         format: read.one_of("model.load_format", &formats)?,
         seed: read.integer("model.seed")?,
     };
-    Ok(ModelConfig { source, options, served_names: read.list("model.served_names") })
+    Ok(ModelConfig {
+        reference: read.text("model.path").into(),
+        options,
+        served_names: read.list("model.served_names"),
+    })
 }
 
 fn device(read: &Reader) -> Result<DeviceChoice, ConfigError> {

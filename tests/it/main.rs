@@ -2,7 +2,7 @@
 //!
 //! `architecture`: the house rules. `goldens`, `oracle`, `paged`: the decoder against reference logits and against itself. `loading`: files that lie.
 //! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
-//! (`server`). `openai`: the same, driven by the official Python package.
+//! (`server`). `hub`: downloads from a stub that speaks the hub's protocol. `openai`: the same, driven by the official Python package.
 
 mod architecture;
 mod checkpoint;
@@ -10,6 +10,8 @@ mod engine;
 mod faults;
 mod goldens;
 mod http;
+#[cfg(feature = "hub")]
+mod hub;
 mod loading;
 mod openai;
 mod oracle;
