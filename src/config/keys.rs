@@ -214,6 +214,7 @@ impl Kind {
             Kind::Text => "text".into(),
             Kind::List => "a list of names".into(),
             Kind::Bool => "true or false".into(),
+            Kind::Integer { min, max } if min == max => format!("{min}; others are not in this version"),
             Kind::Integer { min, max } => format!("an integer from {min} to {max}"),
             Kind::AutoInteger { min, max } => format!("auto or an integer from {min} to {max}"),
             Kind::AutoGiB => "auto or a positive number of GiB".into(),

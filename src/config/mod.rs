@@ -141,10 +141,10 @@ pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
 }
 
 fn environment() -> BTreeMap<String, String> {
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    };
-    std::env::vars_os().filter_map(text).filter(|(name, _)| name.starts_with("FOREBAY__")).collect()
+    // What is not UTF-8 must not be ignored; with its marks it is refused like any other bad value.
+    let text = |raw: std::ffi::OsString| raw.to_string_lossy().into_owned();
+    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    variables.filter(|(name, _)| name.starts_with("FOREBAY__")).collect()
 }
 
 fn load(
@@ -170,7 +170,7 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
             memory_bytes: read.gib("kv_cache.memory")?,
         },
         logging: LoggingConfig {
-            level: read.text("logging.level").into(),
+            level: read.log_level("logging.level")?,
             format: read.one_of(
                 "logging.format",
                 &[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)],
