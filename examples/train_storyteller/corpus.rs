@@ -139,14 +139,13 @@ impl Document {
         }
     }
 
-    /// The stories this document tells.
+    /// The stories this document tells; shorter answers are no stories.
     pub fn stories(&self) -> Vec<&str> {
-        match self {
+        let texts: Vec<&str> = match self {
             Document::Raw(text) => vec![text],
-            Document::Chat(turns) => {
-                turns.iter().filter(|(role, _)| *role == Role::Assistant).map(|(_, text)| text.as_str()).collect()
-            }
-        }
+            Document::Chat(turns) => turns.iter().map(|(_, text)| text.as_str()).collect(),
+        };
+        texts.into_iter().filter(|text| text.len() > 250).collect()
     }
 }
 
