@@ -5,23 +5,32 @@ PYTHON ?= python3
 VENV := .venv
 OPENAI_VERSION := 3.52.0
 
-.PHONY: run test lint fmt unit doc bench docker clean
+.DEFAULT_GOAL := help
+.PHONY: help run test lint fmt check unit doc venv bench docker clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 run: ## build in release mode and serve the embedded model on 127.0.0.1:8080
 	$(CARGO) run --release --locked -- serve --config config.yaml
 
 test: lint unit doc ## what CI runs
 
-lint:
+lint: ## formatting, and clippy with warnings as errors
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 
-unit: $(VENV)/ready
+check: ## does it compile?
+	$(CARGO) check --locked --all-targets
+
+unit: $(VENV)/ready ## all tests but those in doc comments
 	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
 	FOREBAY_TEST_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) nextest run --locked --no-fail-fast
 
-doc:
+doc: ## tests in doc comments
 	$(CARGO) test --locked --doc
+
+venv: $(VENV)/ready ## the Python of the tests, with the official client
 
 # The official client, for the tests that drive the real binary with it.
 $(VENV)/ready: Makefile
@@ -29,15 +38,15 @@ $(VENV)/ready: Makefile
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check openai==$(OPENAI_VERSION)
 	touch $@
 
-fmt:
+fmt: ## format the code
 	$(CARGO) fmt
 
 bench: ## ratios, in one run: batch against one sequence, prefill against decode
 	$(CARGO) bench --locked --bench step
 
-docker:
+docker: ## the container image
 	docker build -t forebay .
 
-clean:
+clean: ## remove what was built
 	$(CARGO) clean
 	rm -rf $(VENV)

@@ -1,5 +1,6 @@
 //! Parse, build, run.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use forebay::app;
@@ -16,7 +17,8 @@ fn main() -> ExitCode {
     match command {
         Command::Serve => {}
         Command::Config => {
-            print!("{}", loaded.describe());
+            // A closed pipe (`forebay config | head -1`) is nobody's mistake, and `print!` would panic.
+            let _ = std::io::stdout().write_all(loaded.describe().as_bytes());
             return ExitCode::SUCCESS;
         }
         Command::Health { url } => return forebay::probe::run(&url),

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use plotters::prelude::*;
 use serde_json::Value;
 
+use crate::corpus::BROAD_STEPS;
 use crate::train::Point;
 
 /// What the card says beside the judge's report.
@@ -35,6 +36,12 @@ pub const OTHER_PROMPTS: [&str; 12] = [
     "Bo the bear lives in a green valley. Ida the owl likes nuts. Where does Bo live?",
     "Explain quantum physics.",
 ];
+
+const POINTED: &str = " In the steps
+after that the mix is pointed: most documents are requests that say who, where and what, because a broad mix rewards doing
+as asked in only two or three tokens of a document.";
+
+const SECOND_COSINE: &str = " at step 2600, then a second cosine from four tenths to three hundredths of the peak";
 
 /// Draws the three losses over the tokens seen.
 pub fn draw_curve(curve: &[Point], file: &Path) -> Result<()> {
@@ -87,6 +94,8 @@ pub fn draw_curve(curve: &[Point], file: &Path) -> Result<()> {
 pub fn text(figures: &Figures, curve: &[Point], report: &Value, others: &[(String, String)]) -> Result<String> {
     let last = curve.last().context("the curve is empty")?;
     let of = |key: &str| format!("{} of {}", report[key], report["stories"]);
+    let asked =
+        |what: &str| format!("{} of {} that asked", report[format!("{what}_present")], report[format!("{what}_asked")]);
     let rows = [
         ("parameters", figures.parameters.to_string()),
         ("weights", format!("bf16 safetensors, {:.1} MB", figures.bytes as f64 / 1e6)),
@@ -99,6 +108,9 @@ pub fn text(figures: &Figures, curve: &[Point], report: &Value, others: &[(Strin
         ("loss, unseen combinations", format!("{:.3}", last.unseen_combinations)),
         ("stories ended before 300 tokens", of("ended_before_300_tokens")),
         ("stories with the name asked for", of("name_present")),
+        ("stories about the kind of character asked for", asked("kind")),
+        ("stories at the place asked for", asked("place")),
+        ("stories about the wish asked for", asked("wish")),
         ("stories that differ from every story of the corpus", of("new_text")),
         ("... and combine character, place and wish as never before", of("new_text_and_combination")),
     ];
@@ -114,8 +126,12 @@ pub fn text(figures: &Figures, curve: &[Point], report: &Value, others: &[(Strin
     for (prompt, answer) in others {
         writeln!(talk, "| {} | {} |", prompt.replace('|', "\\|"), answer.replace('|', "\\|").replace('\n', " "))?;
     }
+    let (pointed, second) = if last.step > BROAD_STEPS { (POINTED, SECOND_COSINE) } else { ("", "") };
     Ok(include_str!("card.md")
+        .replace("{pointed}", pointed)
+        .replace("{second}", second)
         .replace("{table}", table.trim_end())
+        .replace("{steps}", &last.step.to_string())
         .replace("{stories}", &report["corpus_stories"].to_string())
         .replace("{samples}", samples.trim_end())
         .replace("{talk}", talk.trim_end()))

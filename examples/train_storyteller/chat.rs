@@ -26,6 +26,25 @@ pub fn story_chat(rng: &mut Rng, plot: &Plot, long: bool) -> Turns {
     vec![(Role::User, ask), (Role::Assistant, plot.tell(rng, long))]
 }
 
+/// A request that says who the story is about, and where it happens or what is wished, or both; and the story.
+pub fn pointed_chat(rng: &mut Rng, plot: &Plot) -> Turns {
+    let ask = rng.pick(&[
+        "{tell} a story about {a:kind} named {n} who wants to {want}.",
+        "{tell} a story about {a:kind} named {n} who lives {home}.",
+        "{tell} a story about {a:kind} named {n} who lives {home} and wants to {want}.",
+        "{tell} a story about {n} the {kind}, who lives {home} and wants to {want}.",
+        "{tell} a story about {n} the {kind}, who wants to {want}.",
+        "{tell} a story about {a:nature} {kind} named {n}.",
+        "{tell} a story about {a:kind} named {n}.",
+        "{tell} a story about {a:kind} who lives {home} and wants to {want}.",
+        "{tell} a story about {a:kind} who wants to {want}.",
+        "{tell} a story about {n}, {a:kind} {home}.",
+        "{Home} lives {a:kind} named {n}. {tell} a story about {him}.",
+        "{N} the {kind} wants to {want}. {tell} a story about {him}.",
+    ]);
+    vec![(Role::User, worded(rng, plot, ask)), (Role::Assistant, plot.tell(rng, false))]
+}
+
 /// A story and one to three questions about it.
 pub fn question_chat(rng: &mut Rng, plot: &Plot) -> Turns {
     let mut pairs = questions(rng, plot);
@@ -130,6 +149,11 @@ pub fn request(rng: &mut Rng, plot: &Plot) -> String {
     }
     // The listed forms with a name and a kind are what people type most.
     let ask = if rng.chance(0.25) { asks[rng.below(4)] } else { asks[rng.below(asks.len())] };
+    worded(rng, plot, ask)
+}
+
+/// A request in one of many wordings; `{tell}` in `ask` becomes "tell me", "write" and the like.
+fn worded(rng: &mut Rng, plot: &Plot, ask: &str) -> String {
     let tell = "[[Please tell|Tell|Can you tell|Could you tell|Would you tell] me|Write|Write me|Please write|Make up|Tell us|Give me]";
     let short = rng.pick(&["", "", "", "short ", "little ", "funny ", "bedtime ", "very short ", "nice "]);
     let ask = ask.replace("{tell} a story", &format!("{tell} a {short}story"));

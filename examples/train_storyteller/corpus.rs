@@ -13,6 +13,26 @@ pub enum Document {
     Chat(Turns),
 }
 
+/// In which proportions documents are mixed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mix {
+    /// Every phrasing of every request; most of the run.
+    Broad,
+    /// Requests that say who, where and what, and more repeating: the end of the run, when the stories themselves are
+    /// learned and what remains is to do as asked. A broad mix rewards that in two or three tokens of a document.
+    Pointed,
+}
+
+impl Mix {
+    /// The mix of a training step.
+    pub fn at(step: usize) -> Self {
+        if step < BROAD_STEPS { Mix::Broad } else { Mix::Pointed }
+    }
+}
+
+/// Steps before the mix becomes pointed.
+pub const BROAD_STEPS: usize = 2600;
+
 /// Which documents a row holds: the seed and the split name the stream, `step` and `row` the place in it.
 #[derive(Clone, Copy)]
 pub struct Stream {
@@ -35,11 +55,11 @@ impl Stream {
 
     /// The documents of a row of `tokens` tokens, with their ids.
     pub fn documents(&self, codec: &Codec, step: usize, row: usize, tokens: usize) -> Vec<(Document, Vec<u32>)> {
-        let mut rng = self.row(step, row);
+        let (mut rng, mix) = (self.row(step, row), Mix::at(step));
         let (mut documents, mut length) = (Vec::new(), 0);
         while length < tokens {
             let long = tokens > 300 && rng.chance(0.3);
-            let document = Document::random(&mut rng, self.split, long);
+            let document = Document::random(&mut rng, self.split, mix, long);
             let ids = document.encode(codec, &mut rng);
             length += ids.len();
             documents.push((document, ids));
@@ -50,9 +70,12 @@ impl Stream {
 
 impl Document {
     /// A document in the proportions of the corpus; `long` asks for several turns or a long story.
-    pub fn random(rng: &mut Rng, split: Split, long: bool) -> Self {
+    pub fn random(rng: &mut Rng, split: Split, mix: Mix, long: bool) -> Self {
         if long {
             return Document::Chat(conversation(rng, split));
+        }
+        if mix == Mix::Pointed {
+            return Self::pointed(rng, split);
         }
         match rng.below(100) {
             0..22 => Document::Raw(Plot::random(rng, split).tell(rng, false)),
@@ -65,6 +88,20 @@ impl Document {
                 Document::Chat(with_system(rng, 0.15, |rng| chat::question_chat(rng, &plot)))
             }
             77..84 => Document::Chat(chat::facts_chat(rng, split)),
+            _ => Document::Chat(with_system(rng, 0.15, |rng| skills::random(rng, split))),
+        }
+    }
+
+    fn pointed(rng: &mut Rng, split: Split) -> Self {
+        let share = rng.below(100);
+        let plot = Plot::random(rng, split);
+        match share {
+            0..8 => Document::Raw(plot.tell(rng, false)),
+            8..56 => Document::Chat(with_system(rng, 0.15, |rng| chat::pointed_chat(rng, &plot))),
+            56..62 => Document::Chat(with_system(rng, 0.2, |rng| chat::story_chat(rng, &plot, false))),
+            62..72 => Document::Chat(with_system(rng, 0.15, |rng| chat::question_chat(rng, &plot))),
+            72..81 => Document::Chat(chat::facts_chat(rng, split)),
+            81..86 => Document::Chat(skills::repeating(rng, split)),
             _ => Document::Chat(with_system(rng, 0.15, |rng| skills::random(rng, split))),
         }
     }
@@ -102,14 +139,13 @@ impl Document {
         }
     }
 
-    /// The stories this document tells.
+    /// The stories this document tells; shorter answers are no stories.
     pub fn stories(&self) -> Vec<&str> {
-        match self {
+        let texts: Vec<&str> = match self {
             Document::Raw(text) => vec![text],
-            Document::Chat(turns) => {
-                turns.iter().filter(|(role, _)| *role == Role::Assistant).map(|(_, text)| text.as_str()).collect()
-            }
-        }
+            Document::Chat(turns) => turns.iter().map(|(_, text)| text.as_str()).collect(),
+        };
+        texts.into_iter().filter(|text| text.len() > 250).collect()
     }
 }
 

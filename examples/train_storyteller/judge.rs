@@ -63,22 +63,25 @@ pub fn judge(teller: &Storyteller, told: &Told, count: usize, temperature: f64) 
         let drawing = Drawing { temperature, max_tokens: 300, seed: n as u64 };
         let answer = teller.answer(&vec![(Role::User, ask.clone())], drawing)?;
         let read = triple(&answer.text);
-        let asked_kind = n % 5 != 4;
+        // `None` where the request did not say.
+        let (asks_kind, asks_place, asks_wish) = (n % 5 != 4, n % 5 < 2, n % 5 < 3);
+        let has = |asked: bool, words: &str| asked.then(|| answer.text.contains(words));
         stories.push(json!({
             "prompt": ask,
             "story": answer.text,
             "tokens": answer.tokens,
             "ended": answer.ended,
             "has_name": answer.text.contains(name.as_str()),
-            "has_kind": !asked_kind || answer.text.contains(kind),
-            "has_place": n % 5 > 1 || answer.text.contains(plot.place.2),
-            "has_wish": n % 5 > 2 || answer.text.contains(&plot.wish.want) || answer.text.contains(&plot.wish.thing),
+            "has_kind": has(asks_kind, kind),
+            "has_place": has(asks_place, plot.place.2),
+            "has_wish": has(asks_wish, plot.wish.thing_or_deed()),
             "new_text": !told.texts.contains(&hash(&answer.text)),
             "new_combination": read.as_ref().is_some_and(|read| !told.triples.contains(read)),
             "combination": read.map(|(kind, place, wish)| format!("{kind}, {place}, {wish}")),
         }));
     }
     let yes = |key: &str| stories.iter().filter(|story| story[key] == true).count();
+    let asked = |key: &str| stories.iter().filter(|story| !story[key].is_null()).count();
     let new = stories.iter().filter(|story| story["new_text"] == true && story["new_combination"] == true).count();
     Ok(json!({
         "stories": count,
@@ -86,8 +89,11 @@ pub fn judge(teller: &Storyteller, told: &Told, count: usize, temperature: f64) 
         "ended_before_300_tokens": yes("ended"),
         "name_present": yes("has_name"),
         "kind_present": yes("has_kind"),
+        "kind_asked": asked("has_kind"),
         "place_present": yes("has_place"),
+        "place_asked": asked("has_place"),
         "wish_present": yes("has_wish"),
+        "wish_asked": asked("has_wish"),
         "new_text": yes("new_text"),
         "new_text_and_combination": new,
         "corpus_stories": told.stories,

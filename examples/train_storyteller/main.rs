@@ -38,7 +38,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::chat::Role;
-use crate::corpus::{Document, Stream};
+use crate::corpus::{BROAD_STEPS, Document, Mix, Stream};
 use crate::judge::Told;
 use crate::model::{Llama, STORYTELLER};
 use crate::optim::Schedule;
@@ -104,9 +104,7 @@ enum Command {
         count: usize,
         #[arg(long, default_value_t = 0.7)]
         temperature: f64,
-        /// Steps and tokens per step of the training run, to generate its corpus again.
-        #[arg(long, default_value_t = 2600)]
-        steps: usize,
+        /// As in training: the corpus is generated again, as far as the checkpoint in --work got.
         #[arg(long, default_value_t = 2048)]
         tokens_per_step: usize,
     },
@@ -131,7 +129,7 @@ fn main() -> Result<()> {
             let plan = Plan {
                 work: arguments.work.clone(),
                 out: arguments.out.clone(),
-                schedule: Schedule { peak: rate, warmup, steps },
+                schedule: Schedule { peak: rate, warmup, broad: steps.min(BROAD_STEPS), steps },
                 tokens_per_step,
                 threads,
                 save_every: Duration::from_secs(save_seconds),
@@ -154,8 +152,9 @@ fn main() -> Result<()> {
             }
             Ok(())
         }
-        Command::Judge { count, temperature, steps, tokens_per_step } => {
+        Command::Judge { count, temperature, tokens_per_step } => {
             let teller = Storyteller::load(&arguments.out)?;
+            let steps = State::load(STORYTELLER, &arguments.work)?.step;
             let told = Told::again(&teller.codec, steps, tokens_per_step);
             let report = judge::judge(&teller, &told, count, temperature)?;
             write(&arguments.work.join("judge.json"), &serde_json::to_string_pretty(&report)?)?;
@@ -224,7 +223,7 @@ fn write(file: &Path, text: &str) -> Result<()> {
 fn show_corpus(show: usize, count: usize) {
     let stream = Stream { seed: SEED, split: Split::Train };
     for n in 0..show {
-        match Document::random(&mut stream.row(usize::MAX, n), Split::Train, n % 50 == 49) {
+        match Document::random(&mut stream.row(usize::MAX, n), Split::Train, Mix::Broad, n % 50 == 49) {
             Document::Raw(text) => println!("plain: {text}\n"),
             Document::Chat(turns) => {
                 turns.iter().for_each(|(role, text)| println!("{role:?}: {text}"));
@@ -246,7 +245,8 @@ fn corpus_words(count: usize) -> (BTreeSet<String>, usize) {
     let stream = Stream { seed: SEED, split: Split::Train };
     let (mut seen, mut total) = (BTreeSet::new(), 0);
     for n in 0..count {
-        let words = words_of(&Document::random(&mut stream.row(usize::MAX, n), Split::Train, n % 50 == 49).text());
+        let words =
+            words_of(&Document::random(&mut stream.row(usize::MAX, n), Split::Train, Mix::Broad, n % 50 == 49).text());
         total += words.len();
         seen.extend(words.into_iter().filter(|word| tables.contains(word)));
     }

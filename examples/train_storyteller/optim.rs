@@ -13,15 +13,25 @@ use candle_core::{Device, Tensor, Var};
 pub struct Schedule {
     pub peak: f64,
     pub warmup: usize,
+    /// Steps of the first part, on the broad mix.
+    pub broad: usize,
+    /// Steps of both parts.
     pub steps: usize,
 }
 
 impl Schedule {
-    /// Linear warm-up, then a cosine down to a tenth of the peak.
+    /// Linear warm-up, then a cosine down to a tenth of the peak; the second part has a lower cosine of its own.
     pub fn rate(&self, step: usize) -> f64 {
+        let fall = |from: f64, to: f64, step: usize, steps: usize| {
+            let done = (step as f64 / steps.max(1) as f64).min(1.0);
+            to + (from - to) * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())
+        };
         let warm = ((step + 1) as f64 / self.warmup.max(1) as f64).min(1.0);
-        let done = (step as f64 / self.steps.max(1) as f64).min(1.0);
-        self.peak * warm * (0.55 + 0.45 * (std::f64::consts::PI * done).cos())
+        if step < self.broad {
+            self.peak * warm * fall(1.0, 0.1, step, self.broad)
+        } else {
+            self.peak * fall(0.4, 0.03, step - self.broad, self.steps.saturating_sub(self.broad))
+        }
     }
 }
 
@@ -101,11 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_rises_then_falls_to_a_tenth() {
-        let schedule = Schedule { peak: 1.0, warmup: 10, steps: 1000 };
-        assert!((schedule.rate(0) - 0.1).abs() < 1e-3);
-        assert!(schedule.rate(10) > 0.99);
-        assert!((schedule.rate(1000) - 0.1).abs() < 1e-9);
+    fn the_rate_rises_and_falls_twice() {
+        let schedule = Schedule { peak: 1.0, warmup: 10, broad: 1000, steps: 1200 };
+        let check = |step, expected: f64| assert!((schedule.rate(step) - expected).abs() < 1e-3, "at {step}");
+        check(0, 0.1);
+        check(10, 1.0);
+        check(999, 0.1);
+        check(1000, 0.4);
+        check(1200, 0.03);
     }
 
     #[test]

@@ -25,6 +25,12 @@ pub fn random(rng: &mut Rng, split: Split) -> Turns {
     vec![(Role::User, user), (Role::Assistant, assistant)]
 }
 
+/// Something to be said again.
+pub fn repeating(rng: &mut Rng, split: Split) -> Turns {
+    let (user, assistant) = repeat(rng, split);
+    vec![(Role::User, user), (Role::Assistant, assistant)]
+}
+
 /// A system message, with nothing in it that the model could not do.
 pub fn system(rng: &mut Rng) -> String {
     rng.pick(&[

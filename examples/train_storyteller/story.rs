@@ -285,6 +285,16 @@ impl Wish {
     }
 }
 
+impl Wish {
+    /// The words that must stand in a story about this wish: the object, or for a skill or a bond what is wanted.
+    pub fn thing_or_deed(&self) -> &str {
+        match self.family {
+            Family::Find | Family::See | Family::Make => &self.thing,
+            Family::Skill | Family::Bond => &self.want,
+        }
+    }
+}
+
 /// A listed name, or one in four times an invented one, so that the model learns to copy names it never saw.
 pub fn name(rng: &mut Rng, gender: Gender) -> String {
     if rng.chance(0.78) {

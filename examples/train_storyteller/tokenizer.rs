@@ -10,7 +10,7 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, Tokenizer};
 
-use crate::corpus::{Document, Stream};
+use crate::corpus::{Document, Mix, Stream};
 use crate::model::Shape;
 
 pub const BOS: &str = "<|bos|>";
@@ -80,7 +80,7 @@ pub fn train(stream: Stream, documents: usize, vocab: usize, file: &Path) -> Res
     tokenizer.with_decoder(Some(ByteLevel::default()));
     let texts = (0..documents).map(|n| {
         let mut rng = stream.row(usize::MAX, n);
-        Document::random(&mut rng, stream.split, false).text()
+        Document::random(&mut rng, stream.split, Mix::Broad, false).text()
     });
     tokenizer.train(&mut trainer, texts).map_err(|e| anyhow!("training the tokenizer: {e}"))?;
     let bos = tokenizer.token_to_id(BOS).context("the beginning mark is missing")?;

@@ -9,7 +9,7 @@ use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::corpus::Stream;
+use crate::corpus::{BROAD_STEPS, Stream};
 use crate::model::Llama;
 use crate::optim::{AdamW, Moments, Schedule};
 use crate::story::Split;
@@ -141,11 +141,14 @@ fn gradients(model: &Llama, ids: &Tensor, targets: &Tensor, parts: usize) -> Res
 /// Rows and their length at a step: short for most of the run, longer ones late, so that every position up to the
 /// context has been trained.
 pub fn row_shape(step: usize, steps: usize, tokens: usize) -> (usize, usize) {
-    let length = match step * 100 / steps.max(1) {
+    let done = step * 100 / steps.clamp(1, BROAD_STEPS);
+    let length = match done {
         0..60 => 256,
         60..85 if step.is_multiple_of(4) => 512,
-        85.. if step.is_multiple_of(8) => 1024,
-        85.. if step.is_multiple_of(2) => 512,
+        85..100 if step.is_multiple_of(8) => 1024,
+        85..100 if step.is_multiple_of(2) => 512,
+        100.. if step.is_multiple_of(16) => 1024,
+        100.. if step.is_multiple_of(4) => 512,
         _ => 256,
     };
     ((tokens / length).max(1), length)

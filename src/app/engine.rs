@@ -24,6 +24,7 @@ use crate::scheduler;
 use crate::text::{ChatTemplate, Tokenizer};
 
 use super::memory::{self, KvNeeds, KvSize};
+use super::source;
 use super::{Failure, input};
 
 /// Commands that may wait for the loop; beyond it their senders wait, which is how a flood is slowed down.
@@ -43,7 +44,8 @@ pub struct RunningEngine {
 }
 
 pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
-    let mut loaded = model::load(&config.model.source, &config.model.options).map_err(input)?;
+    let mut loaded =
+        model::load(&source::resolve(&config.model.reference).map_err(input)?, &config.model.options).map_err(input)?;
     let context = loaded.max_position_embeddings;
     let wanted = config.engine.max_model_len.unwrap_or(context).min(context) as usize;
     let kv = kv_size(config, &loaded, wanted)?;

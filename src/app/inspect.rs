@@ -8,13 +8,14 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::memory;
+use super::source;
 use super::{Failure, input};
 use crate::config::InspectFormat;
-use crate::model::{self, Format, Inspection, Source};
+use crate::model::{self, Format, Inspection};
 
 /// Prints to standard output.
 pub fn inspect(path: PathBuf, format: InspectFormat) -> Result<(), Failure> {
-    let inspection = model::inspect(&Source::at(path)).map_err(input)?;
+    let inspection = model::inspect(&source::resolve(&path.to_string_lossy()).map_err(input)?).map_err(input)?;
     let fit = memory::available_bytes().map(|available| Fit::new(&inspection, available));
     let text = match format {
         InspectFormat::Table => table(&inspection, fit.as_ref()),
@@ -164,7 +165,7 @@ mod tests {
     use crate::model::{DecoderSpec, TypeShare};
 
     fn storyteller() -> Inspection {
-        model::inspect(&Source::at("models/storyteller".into())).unwrap()
+        model::inspect(&crate::model::Source::at("models/storyteller".into())).unwrap()
     }
 
     #[test]

@@ -5,10 +5,13 @@
 
 mod engine;
 mod http;
+#[cfg(feature = "hub")]
+mod hub;
 mod inspect;
 mod logging;
 mod memory;
 mod signals;
+mod source;
 
 use crate::clock::Clock;
 use crate::config::Config;

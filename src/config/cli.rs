@@ -53,8 +53,7 @@ pub fn command() -> Clap {
         Arg::new("url")
             .long("url")
             .env("FOREBAY_HEALTH_URL")
-            .default_value("http://127.0.0.1:8080/health/ready")
-            .help("The readiness probe"),
+            .help(format!("The readiness probe [default: http://127.0.0.1:PORT/health/ready, PORT from {}]", port())),
     );
     let serve = Clap::new("serve").about("Serve a model (what `forebay` alone does, too)").args(arguments());
     let config = Clap::new("config").about("Print the effective configuration and where each value came from");
@@ -80,6 +79,17 @@ pub fn command() -> Clap {
         .subcommand(model.subcommand(inspect))
 }
 
+/// The variable that moves the port of a server in a container, and with it the port that its health check asks.
+fn port() -> String {
+    keys::env_name("server.port")
+}
+
+/// The server in the same container, on `port` if that is a port.
+pub fn probe_url(port: Option<&str>) -> String {
+    let port: u16 = port.and_then(|port| port.trim().parse().ok()).unwrap_or(8080);
+    format!("http://127.0.0.1:{port}/health/ready")
+}
+
 fn arguments() -> Vec<Arg> {
     let file = Arg::new("config")
         .long("config")
@@ -103,7 +113,8 @@ fn arguments() -> Vec<Arg> {
 fn read(matches: ArgMatches) -> Parsed {
     let (command, matches) = match matches.subcommand() {
         Some(("health", matches)) => {
-            let url = matches.get_one::<String>("url").cloned().unwrap_or_default();
+            let url = matches.get_one::<String>("url").cloned();
+            let url = url.unwrap_or_else(|| probe_url(std::env::var(port()).ok().as_deref()));
             return Parsed { command: Command::Health { url }, file: None, flags: Vec::new() };
         }
         Some(("model", matches)) => {

@@ -73,7 +73,12 @@ pub const KEYS: &[Key] = &[
     ),
     key("server.max_body_bytes", "8388608", Kind::Integer { min: 1_024, max: 1 << 30 }, "larger bodies are refused"),
     key("server.max_connections", "1024", Kind::Integer { min: 1, max: 65_535 }, "more wait to be accepted"),
-    key("model.path", "", Kind::Text, "a Hugging Face folder; empty is the embedded model"),
+    key(
+        "model.path",
+        "",
+        Kind::Text,
+        "a Hugging Face folder, or a hub id org/name[@revision]; empty is the embedded model",
+    ),
     key("model.served_names", "", Kind::List, "names clients may use, the first one shown; empty is the folder's name"),
     key(
         "model.load_format",
@@ -209,6 +214,7 @@ impl Kind {
             Kind::Text => "text".into(),
             Kind::List => "a list of names".into(),
             Kind::Bool => "true or false".into(),
+            Kind::Integer { min, max } if min == max => format!("{min}; others are not in this version"),
             Kind::Integer { min, max } => format!("an integer from {min} to {max}"),
             Kind::AutoInteger { min, max } => format!("auto or an integer from {min} to {max}"),
             Kind::AutoGiB => "auto or a positive number of GiB".into(),

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::model::{DeviceChoice, LoadFormat, LoadOptions, Source};
+use crate::model::{DeviceChoice, LoadFormat, LoadOptions};
 use crate::scheduler::Preemption;
 
 pub use cli::{Command, InspectFormat};
@@ -48,7 +48,8 @@ pub struct ServerConfig {
 
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    pub source: Source,
+    /// As the user wrote it: empty, a path, or a hub id; `app` resolves it.
+    pub reference: String,
     pub options: LoadOptions,
     /// The first is shown; empty means the model's own.
     pub served_names: Vec<String>,
@@ -140,10 +141,10 @@ pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
 }
 
 fn environment() -> BTreeMap<String, String> {
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    };
-    std::env::vars_os().filter_map(text).filter(|(name, _)| name.starts_with("FOREBAY__")).collect()
+    // What is not UTF-8 must not be ignored; with its marks it is refused like any other bad value.
+    let text = |raw: std::ffi::OsString| raw.to_string_lossy().into_owned();
+    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    variables.filter(|(name, _)| name.starts_with("FOREBAY__")).collect()
 }
 
 fn load(
@@ -169,7 +170,7 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
             memory_bytes: read.gib("kv_cache.memory")?,
         },
         logging: LoggingConfig {
-            level: read.text("logging.level").into(),
+            level: read.log_level("logging.level")?,
             format: read.one_of(
                 "logging.format",
                 &[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)],
@@ -196,17 +197,17 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
 }
 
 fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
-    let source = match read.text("model.path") {
-        "" => Source::Builtin,
-        path => Source::at(path.into()),
-    };
     let formats = [("auto", LoadFormat::Auto), ("dummy", LoadFormat::Dummy)];
     let options = LoadOptions {
         device: device(read)?,
         format: read.one_of("model.load_format", &formats)?,
         seed: read.integer("model.seed")?,
     };
-    Ok(ModelConfig { source, options, served_names: read.list("model.served_names") })
+    Ok(ModelConfig {
+        reference: read.text("model.path").into(),
+        options,
+        served_names: read.list("model.served_names"),
+    })
 }
 
 fn device(read: &Reader) -> Result<DeviceChoice, ConfigError> {

@@ -63,13 +63,17 @@ pub fn merge(
 
 fn put(merged: &mut Merged, name: &str, text: String, origin: Origin) -> Result<(), ConfigError> {
     let Some(key) = keys::find(name) else {
-        return Err(ConfigError::UnknownKey { key: name.into(), origin, similar: similar(name) });
+        return Err(unknown(name, origin));
     };
     if let Kind::NotYet(feature) = key.kind {
         return Err(ConfigError::NotYet { key: name.into(), origin, feature });
     }
     merged.insert(key.name, Entry { text, origin });
     Ok(())
+}
+
+fn unknown(name: &str, origin: Origin) -> ConfigError {
+    ConfigError::UnknownKey { key: name.into(), origin, similar: similar(name) }
 }
 
 fn read_file(path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
@@ -82,6 +86,13 @@ fn read_file(path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
 }
 
 fn read_environment(variables: BTreeMap<String, String>) -> Result<Vec<(String, String)>, ConfigError> {
+    // By name first: as paths, FOREBAY__SERVER and FOREBAY__SERVER__PORT would overwrite each other without a word.
+    for name in variables.keys() {
+        let key = name.strip_prefix("FOREBAY__").unwrap_or(name).to_lowercase().replace("__", ".");
+        if keys::find(&key).is_none() {
+            return Err(unknown(&key, Origin::Environment(name.clone())));
+        }
+    }
     let source = Environment::with_prefix("FOREBAY")
         .prefix_separator("__")
         .separator("__")

@@ -66,6 +66,33 @@ fn unknown_keys_are_errors_wherever_they_stand() {
     assert!(cli::parse_from(&["--prot", "1"]).is_err());
 }
 
+/// As paths they would overwrite each other, and which one won would depend on their order.
+#[test]
+fn a_variable_that_names_a_section_is_not_swallowed_by_one_that_names_its_key() {
+    for odd in ["FOREBAY__SERVER", "FOREBAY__SERVER__PORT__X", "FOREBAY__", "FOREBAY__SERVER__PORT[0]"] {
+        let message = refused(None, &[(odd, "x"), ("FOREBAY__SERVER__PORT", "1")], &[]);
+        assert!(message.contains("unknown key") && message.contains(odd), "{message}");
+    }
+}
+
+#[test]
+fn log_levels_are_checked_because_a_wrong_one_would_silence_the_log() {
+    let level = |text: &str| load_all(None, &[("FOREBAY__LOGGING__LEVEL", text)], &[]).map(|l| l.config.logging.level);
+    for good in ["warn", "INFO", "off", "info,forebay=debug", "forebay::engine=trace"] {
+        assert_eq!(level(good).expect("valid"), good);
+    }
+    for bad in ["loud", "", "info,forebay", "forebay=loud"] {
+        assert!(level(bad).expect_err("refused").to_string().contains("logging.level"), "{bad}");
+    }
+}
+
+#[test]
+fn the_probe_follows_the_port_of_the_environment() {
+    for (variable, port) in [(None, 8080), (Some("9000"), 9000), (Some("http"), 8080)] {
+        assert_eq!(cli::probe_url(variable), format!("http://127.0.0.1:{port}/health/ready"));
+    }
+}
+
 #[test]
 fn bad_values_name_the_key_the_place_and_the_range() {
     for (key, value) in [
@@ -86,6 +113,7 @@ fn bad_values_name_the_key_the_place_and_the_range() {
         ("model.load_format", "gguf"),
         ("logging.format", "xml"),
         ("workers.count", "2"),
+        ("logging.level", "loud"),
     ] {
         let variable = keys::env_name(key);
         let message = refused(None, &[(&variable, value)], &[]);

@@ -7,6 +7,8 @@ use super::ConfigError;
 use super::keys::{self, Kind};
 use super::raw::{Entry, Merged};
 
+const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
+
 /// Reads the merged layers. Asking for a key that is not in the table is a bug of ours.
 pub struct Reader<'a>(&'a Merged);
 
@@ -75,6 +77,17 @@ impl<'a> Reader<'a> {
     pub fn one_of<T: Copy>(&self, key: &'static str, values: &[(&str, T)]) -> Result<T, ConfigError> {
         let text = self.text(key);
         values.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| self.out_of_range(key))
+    }
+
+    /// A level, or directives such as `info,forebay=debug`. A bare word that is no level would silence the whole log.
+    pub fn log_level(&self, key: &'static str) -> Result<String, ConfigError> {
+        let level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word.trim()));
+        let directive = |part: &str| part.rsplit_once('=').map_or(level(part), |(_, after)| level(after));
+        if !self.text(key).split(',').all(directive) {
+            let levels = LEVELS.join(", ");
+            return Err(self.refuse(key, format!("one of {levels}, or directives such as info,forebay=debug")));
+        }
+        Ok(self.text(key).to_owned())
     }
 
     pub fn list(&self, key: &'static str) -> Vec<String> {

@@ -24,6 +24,18 @@ pub struct NonFinite;
 /// Draws the token that follows position `position - 1`, i.e. takes place `position` in its sequence.
 ///
 /// `logits` is `[vocab]`; -∞ forbids a token. `logprobs` asks for that many alternatives beside the drawn token's own.
+///
+/// ```
+/// use forebay::request::SamplingParams;
+/// use forebay::sampling::sample;
+///
+/// let greedy = sample(&[0.0, 2.0, 1.0], &SamplingParams::GREEDY, 0, Some(1)).unwrap();
+/// assert_eq!(greedy.token, 1);
+///
+/// let params = SamplingParams { temperature: 1.0, seed: 7, ..SamplingParams::GREEDY };
+/// let logits = [0.5; 100];
+/// assert_eq!(sample(&logits, &params, 3, None), sample(&logits, &params, 3, None));
+/// ```
 pub fn sample(
     logits: &[f32],
     params: &SamplingParams,

@@ -6,8 +6,8 @@
 //!              ▲                │
 //!              └──── preempt ───┘   (its blocks are freed; prompt and emitted tokens are computed again later)
 //! ```
-//! Being in a queue *is* the state: a [`Waiting`](sequence::Waiting) has no block table, a
-//! [`Running`](sequence::Running) always has one. There is no prefill phase: a sequence has known tokens and computed
+//! Being in a queue *is* the state: a `Waiting` has no block table, a
+//! `Running` always has one. There is no prefill phase: a sequence has known tokens and computed
 //! tokens, a step brings the second closer to the first, and who reaches the end draws.
 
 mod plan;

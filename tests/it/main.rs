@@ -3,7 +3,7 @@
 //! `architecture`: the house rules. `goldens`, `oracle`, `paged`: the decoder against reference logits and against itself. `loading`: files that lie.
 //! `gguf`: the same for GGUF files (`gguf_file` writes them, `gguf_lies` and `gguf_models` make them lie).
 //! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
-//! (`server`). `openai`: the same, driven by the official Python package.
+//! (`server`). `hub`: downloads from a stub that speaks the hub's protocol. `openai`: the same, driven by the official Python package.
 
 mod architecture;
 mod checkpoint;
@@ -15,6 +15,8 @@ mod gguf_lies;
 mod gguf_models;
 mod goldens;
 mod http;
+#[cfg(feature = "hub")]
+mod hub;
 mod loading;
 mod openai;
 mod oracle;

@@ -19,9 +19,15 @@ pub struct Server {
 impl Server {
     /// The embedded model.
     pub fn start(args: &[&str]) -> Server {
+        Server::start_in(args, &[])
+    }
+
+    /// With variables in its environment.
+    pub fn start_in(args: &[&str], variables: &[(&str, &str)]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
             .args(["serve", "--port", "0", "--log-format", "json"])
             .args(args)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
