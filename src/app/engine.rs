@@ -121,15 +121,8 @@ fn kv_size(config: &Config, loaded: &LoadedModel, max_model_len: usize) -> Resul
 fn tokenizer(loaded: &LoadedModel) -> Result<Tokenizer, Failure> {
     match &loaded.tokenizer {
         TokenizerSource::Json(json) => Tokenizer::from_json(json).map_err(input),
-        TokenizerSource::Gguf(vocab) => Err(input(NoTokenizer { model: vocab.model.clone() })),
+        TokenizerSource::Gguf(vocab) => Tokenizer::from_gguf(vocab).map_err(input),
     }
-}
-
-/// The model loads and runs, but its text part cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("a tokenizer of the kind {model:?} inside a GGUF file is not supported yet")]
-struct NoTokenizer {
-    model: String,
 }
 
 fn fingerprint(loaded: &LoadedModel) -> String {

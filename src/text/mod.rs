@@ -11,6 +11,7 @@
 mod chat_template;
 mod content_guard;
 mod detokenizer;
+mod gguf;
 mod spelling;
 mod stop;
 mod strftime;

@@ -81,3 +81,46 @@ fn token(keys: &Keys, name: &str, vocab: usize) -> Result<Option<TokenId>, LoadE
     let id = keys.integer(&format!("tokenizer.ggml.{name}_token_id"), 0..=vocab.saturating_sub(1))?;
     Ok(id.map(|id| id as TokenId))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::text::Tokenizer;
+
+    /// llama.cpp's own vectors: texts, and the ids that its tokenizer makes of them without special tokens.
+    fn check_vectors(name: &str) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/vocab");
+        if !folder.exists() {
+            println!("skipped: the vocabularies with llama.cpp's vectors are not here");
+            return;
+        }
+        let file = folder.join(format!("ggml-vocab-{name}.gguf"));
+        let vocab =
+            read_vocab(&Gguf::open(&file).expect("a GGUF file"), u32::MAX as usize).expect("a vocabulary").tokens;
+        let tokenizer = Tokenizer::from_gguf(&vocab).expect("a tokenizer");
+        let read = |ending: &str| std::fs::read_to_string(format!("{}.{ending}", file.display())).expect("vectors");
+        let (texts, expected) = (read("inp"), read("out"));
+        let texts: Vec<&str> = texts.split("\n__ggml_vocab_test__\n").collect();
+        let mut wrong = Vec::new();
+        for (text, line) in texts.iter().zip(expected.lines()) {
+            let ids: Vec<u32> = line.split_whitespace().map(|id| id.parse().expect("an id")).collect();
+            let got = tokenizer.encode(text, false).expect("it encodes");
+            if got != ids {
+                wrong.push(format!("{text:?}: {got:?} instead of {ids:?}"));
+            }
+        }
+        assert!(texts.len() > 30 && wrong.is_empty(), "{} of {}:\n{}", wrong.len(), texts.len(), wrong.join("\n"));
+    }
+
+    #[test]
+    fn byte_level_bpe_equals_llama_cpps_vectors() {
+        check_vectors("qwen2");
+    }
+
+    #[test]
+    fn sentence_piece_equals_llama_cpps_vectors() {
+        check_vectors("llama-spm");
+    }
+}
