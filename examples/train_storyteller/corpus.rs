@@ -21,17 +21,25 @@ pub enum Mix {
     /// Requests that say who, where and what, and more repeating: the end of the run, when the stories themselves are
     /// learned and what remains is to do as asked. A broad mix rewards that in two or three tokens of a document.
     Pointed,
+    /// Three in five documents are small skills, the others as before: the last steps.
+    Skilled,
 }
 
 impl Mix {
     /// The mix of a training step.
     pub fn at(step: usize) -> Self {
-        if step < BROAD_STEPS { Mix::Broad } else { Mix::Pointed }
+        match step {
+            _ if step < BROAD_STEPS => Mix::Broad,
+            _ if step < POINTED_STEPS => Mix::Pointed,
+            _ => Mix::Skilled,
+        }
     }
 }
 
 /// Steps before the mix becomes pointed.
 pub const BROAD_STEPS: usize = 2600;
+/// Steps before most of the documents are small skills.
+pub const POINTED_STEPS: usize = 3600;
 
 /// Which documents a row holds: the seed and the split name the stream, `step` and `row` the place in it.
 #[derive(Clone, Copy)]
@@ -74,9 +82,18 @@ impl Document {
         if long {
             return Document::Chat(conversation(rng, split));
         }
-        if mix == Mix::Pointed {
-            return Self::pointed(rng, split);
+        match mix {
+            Mix::Broad => Self::broad(rng, split),
+            Mix::Pointed => Self::pointed(rng, split),
+            Mix::Skilled => match rng.below(100) {
+                0..20 => Document::Chat(skills::repeating(rng, split)),
+                20..60 => Document::Chat(skills::random(rng, split)),
+                _ => Self::pointed(rng, split),
+            },
         }
+    }
+
+    fn broad(rng: &mut Rng, split: Split) -> Self {
         match rng.below(100) {
             0..22 => Document::Raw(Plot::random(rng, split).tell(rng, false)),
             22..62 => {

@@ -77,7 +77,7 @@ pub const KEYS: &[Key] = &[
         "model.path",
         "",
         Kind::Text,
-        "a Hugging Face folder, or a hub id org/name[@revision]; empty is the embedded model",
+        "a Hugging Face folder, a .gguf file, or a hub id org/name[@revision][:file]; empty is the embedded model",
     ),
     key("model.served_names", "", Kind::List, "names clients may use, the first one shown; empty is the folder's name"),
     key(
