@@ -65,7 +65,7 @@ enum Command {
     /// Trains, or goes on from the checkpoint in --work; exports to --out at every save.
     Train {
         /// The whole run; may be lowered when resuming, to land early.
-        #[arg(long, default_value_t = 2600)]
+        #[arg(long, default_value_t = 4050)]
         steps: usize,
         #[arg(long, default_value_t = 2048)]
         tokens_per_step: usize,
