@@ -39,7 +39,7 @@ pub const OTHER_PROMPTS: [&str; 12] = [
 
 const POINTED: &str = " In the steps
 after that the mix is pointed: most documents are requests that say who, where and what, because a broad mix rewards doing
-as asked in only two or three tokens of a document.";
+as asked in only two or three tokens of a document; from step 3600 on, three in five documents are small skills.";
 
 const SECOND_COSINE: &str = " at step 2600, then a second cosine from four tenths to three hundredths of the peak";
 

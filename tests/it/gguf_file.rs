@@ -107,7 +107,10 @@ impl GgufFile {
         let mut file = GgufFile { keys: keys(&config), ..GgufFile::empty() };
         let llama = file.architecture() == "llama";
         let size = |key: &str| config[key].as_u64().unwrap() as usize;
-        for (name, tensor) in checkpoint.tensors() {
+        // The crate hands them out in the order of a hash map, which is another in every run.
+        let mut tensors = checkpoint.tensors();
+        tensors.sort_by(|a, b| a.0.cmp(&b.0));
+        for (name, tensor) in tensors {
             let mut numbers: Vec<f32> = match tensor.dtype() {
                 safetensors::Dtype::BF16 => {
                     tensor.data().as_chunks().0.iter().map(|&two| half::bf16::from_le_bytes(two).to_f32()).collect()
