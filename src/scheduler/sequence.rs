@@ -82,11 +82,12 @@ impl Running {
     pub fn chunk(&self, budget: usize) -> Chunk {
         let count = self.remaining().min(budget);
         let end = self.computed + count as u32;
+        let sample = end as usize == self.tokens.len();
         Chunk {
             seq: self.id(),
             tokens: self.computed..end,
-            sample: end as usize == self.tokens.len(),
-            decode: count == 1 && self.tokens.len() > self.request.prompt().len(),
+            sample,
+            decode: count == 1 && sample && self.tokens.len() > self.request.prompt().len(),
         }
     }
 
