@@ -1,7 +1,7 @@
 //! Facts that the engine gives away: metrics, traces, the dashboard and the simulator read them. Pure.
 
-use crate::request::Event;
-use crate::units::SeqId;
+use crate::request::{Event, Origin, Priority};
+use crate::units::{Micros, SeqId};
 
 /// What one blocking call of the core did: one step, or a few (`engine.multi_step_count`).
 #[derive(Debug, Default)]
@@ -42,4 +42,92 @@ pub struct Snapshot {
     pub steps_total: u64,
     pub paused: bool,
     pub draining: bool,
+}
+
+/// Why a sequence did not get further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wait {
+    /// Its group is still gathering: the strategy's timer runs.
+    FlushTimer,
+    /// Every seat is taken.
+    Seats,
+    /// Seats went to more urgent requests.
+    LowerPriority,
+    /// Seats went to others who had received less, or its owner holds as many as it may while others wait.
+    FairShare,
+    /// The step's tokens were given to others.
+    TokenBudget,
+    /// More prefill would have kept running streams waiting for longer than `max_stall_ms`.
+    StallLimit,
+    /// The policy puts the decode burst before prefills.
+    DecodeBurst,
+    /// The KV cache had too few free blocks.
+    Blocks,
+    /// The batch is smaller than usual, since the machine is hot.
+    Thermal,
+    /// The operator paused the engine.
+    Paused,
+}
+
+impl Wait {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Wait::FlushTimer => "flush_timer",
+            Wait::Seats => "seats",
+            Wait::LowerPriority => "lower_priority",
+            Wait::FairShare => "fair_share",
+            Wait::TokenBudget => "token_budget",
+            Wait::StallLimit => "stall_limit",
+            Wait::DecodeBurst => "decode_burst",
+            Wait::Blocks => "blocks",
+            Wait::Thermal => "thermal",
+            Wait::Paused => "paused",
+        }
+    }
+}
+
+/// A sequence that lost its blocks, and to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preempted {
+    pub seq: SeqId,
+    pub by: SeqId,
+}
+
+/// A live sequence as the operator sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SequenceView {
+    pub seq: SeqId,
+    pub origin: Origin,
+    pub priority: Priority,
+    pub stage: Stage,
+    pub deadline: Option<Micros>,
+    pub prompt_tokens: usize,
+    pub max_tokens: usize,
+    /// Tokens whose K and V are in the cache.
+    pub computed_tokens: usize,
+    pub generated_tokens: usize,
+    pub blocks: usize,
+}
+
+/// Where a live sequence is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// In the intake.
+    Queued,
+    /// It has a seat and no blocks: new, or preempted.
+    Waiting,
+    /// Its prompt is being computed, or computed again.
+    Prefill,
+    Decode,
+}
+
+impl Stage {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stage::Queued => "queued",
+            Stage::Waiting => "waiting",
+            Stage::Prefill => "prefill",
+            Stage::Decode => "decode",
+        }
+    }
 }

@@ -22,6 +22,15 @@ impl Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
 
+    /// Whole milliseconds, rounded up: a wait of 0.4 ms is not none.
+    pub const fn as_millis(self) -> u64 {
+        self.0.div_ceil(1_000)
+    }
+
+    pub fn from_secs_f64(seconds: f64) -> Micros {
+        Micros((seconds.max(0.0) * 1e6) as u64)
+    }
+
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }

@@ -80,6 +80,14 @@ pub fn face(error: &RequestError) -> Face {
             retry_after_s: Some((*retry_after_s).clamp(1, 60)),
             ..Face::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "queue_full")
         },
+        E::Timeout { .. } | E::DeadlineUnreachable { .. } => {
+            Face::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", "timeout").never_retry()
+        }
+        E::BatchTimeout { .. } => Face::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", "batch_timeout"),
+        E::ThermalLimit { retry_after_s } => {
+            Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("thermal_limit") }
+        }
+        E::UnknownName { .. } => Face::new(StatusCode::NOT_FOUND, "not_found_error", "not_found"),
         E::ShuttingDown => Face::overloaded("shutting_down"),
         E::EngineStopped => Face::overloaded("worker_unavailable"),
         E::Aborted => Face::server_error("aborted").never_retry(),
@@ -154,6 +162,11 @@ mod tests {
             (E::UnsupportedMediaType, 415, "unsupported_media_type"),
             (E::UnsupportedEncoding, 415, "unsupported_media_type"),
             (E::QueueFull { capacity: 8, retry_after_s: 7 }, 429, "queue_full"),
+            (E::Timeout { after_ms: 8 }, 408, "timeout"),
+            (E::DeadlineUnreachable { after_ms: 8, predicted_ms: 9 }, 408, "timeout"),
+            (E::BatchTimeout { waited_ms: 8 }, 504, "batch_timeout"),
+            (E::ThermalLimit { retry_after_s: 8 }, 503, "thermal_limit"),
+            (E::UnknownName { what: "policy", name: text(), valid: text() }, 404, "not_found"),
             (E::ShuttingDown, 503, "shutting_down"),
             (E::EngineStopped, 503, "worker_unavailable"),
             (E::Aborted, 500, "aborted"),
@@ -171,7 +184,7 @@ mod tests {
             let response = ApiError(error).into_response();
             assert_eq!(response.status(), status, "{message}");
             assert_eq!(response.headers()["content-type"], "application/json");
-            assert_eq!(response.headers().contains_key("retry-after"), status == 429);
+            assert_eq!(response.headers().contains_key("retry-after"), status == 429 || code == "thermal_limit");
             // Both SDKs retry 408, 429 and all of 500 and above unless told otherwise.
             assert_eq!(response.headers().contains_key("x-should-retry"), face.never_retry);
             let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
@@ -188,7 +201,7 @@ mod tests {
             let kind = match status {
                 400 | 405 | 413 | 415 => INVALID,
                 404 => "not_found_error",
-                408 => "timeout_error",
+                408 | 504 => "timeout_error",
                 429 => "rate_limit_error",
                 503 => "overloaded_error",
                 _ => "server_error",

@@ -34,7 +34,7 @@ const VOCABULARY: &[&str] = &["request", "step", "report", "units"];
 
 /// Values in, values out.
 const PURE: &[&str] = &[
-    "request.rs",
+    "request/",
     "step.rs",
     "report.rs",
     "units.rs",

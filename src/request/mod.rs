@@ -3,10 +3,16 @@
 //!
 //! A `Request` is built in one place, [`Checked::into_requests`], so every route has the same checks.
 
-use thiserror::Error;
+mod error;
+mod priority;
+
+use std::sync::Arc;
 
 use crate::step::Sampled;
-use crate::units::{SeqId, TokenId};
+use crate::units::{Micros, SeqId, TokenId};
+
+pub use error::RequestError;
+pub use priority::Priority;
 
 /// What a route understood of its JSON, before any limit was checked. Numbers are as wide as JSON's.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +37,23 @@ pub struct RawRequest {
     /// The name under which the route knows `logprobs`.
     pub logprobs_param: &'static str,
     pub priority: Priority,
+    /// Milliseconds after `origin.received` by which the whole answer must be there. `deadline_ms` is its other name; of
+    /// two, the shorter counts.
+    pub timeout_ms: Option<i64>,
+    pub deadline_ms: Option<i64>,
+    pub origin: Origin,
+}
+
+/// Whose request it is and when it came; the same for all its sequences.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The id that the client reads in its answer.
+    pub id: Arc<str>,
+    /// Whom the fair share counts it for; empty is everyone who did not say.
+    pub tenant: Arc<str>,
+    pub received: Micros,
+    /// The client wants to read how it was scheduled.
+    pub traced: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -52,16 +75,6 @@ pub struct ChatMessage {
     pub role: String,
     pub content: String,
     pub name: Option<String>,
-}
-
-/// Who goes first, highest first in the derived order's ascending sense: `Critical < High < Normal < Low`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
-    Critical,
-    High,
-    #[default]
-    Normal,
-    Low,
 }
 
 /// What the model and the server allow.
@@ -122,6 +135,8 @@ pub struct Request {
     sampling: SamplingParams,
     logprobs: Option<u32>,
     priority: Priority,
+    deadline: Option<Micros>,
+    origin: Origin,
 }
 
 impl Request {
@@ -160,6 +175,30 @@ impl Request {
     pub fn priority(&self) -> Priority {
         self.priority
     }
+
+    /// The point in time by which its last token must be there.
+    pub fn deadline(&self) -> Option<Micros> {
+        self.deadline
+    }
+
+    pub fn is_overdue(&self, now: Micros) -> bool {
+        self.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// What a client hears when its deadline has passed.
+    pub fn timed_out(&self) -> RequestError {
+        let allowed = self.deadline.map_or(Micros::ZERO, |deadline| deadline.since(self.origin.received));
+        RequestError::Timeout { after_ms: allowed.as_millis() }
+    }
+
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Prompt and longest completion: what intake and fair share estimate its work by.
+    pub fn estimated_tokens(&self) -> usize {
+        self.prompt.len() + self.max_tokens as usize
+    }
 }
 
 /// A raw request whose numbers are in range; only its prompt is not tokens yet.
@@ -173,6 +212,8 @@ pub struct Checked {
     ignore_eos: bool,
     logprobs: Option<u32>,
     priority: Priority,
+    deadline: Option<Micros>,
+    origin: Origin,
 }
 
 /// What [`Checked::into_requests`] made: one request per choice.
@@ -208,7 +249,18 @@ impl RawRequest {
             ignore_eos: self.ignore_eos,
             logprobs: integer(logprobs_param, self.logprobs, 0, limits.max_logprobs.into())?.map(|n| n as u32),
             priority: self.priority,
+            deadline: self.deadline()?,
+            origin: self.origin.clone(),
         })
+    }
+
+    fn deadline(&self) -> Result<Option<Micros>, RequestError> {
+        /// A day; more is a mistake in the unit.
+        const LONGEST_MS: i64 = 24 * 3_600 * 1_000;
+        let timeout = integer("timeout_ms", self.timeout_ms, 1, LONGEST_MS)?;
+        let deadline = integer("deadline_ms", self.deadline_ms, 1, LONGEST_MS)?;
+        let shorter = timeout.into_iter().chain(deadline).min();
+        Ok(shorter.map(|ms| self.origin.received + Micros::from_millis(ms as u64)))
     }
 
     /// A prompt of more bytes than the context's longest tokens could hold is refused before it is tokenised.
@@ -254,6 +306,8 @@ impl Checked {
             sampling: SamplingParams { seed: choice_seed(self.sampling.seed, choice), ..self.sampling },
             logprobs: self.logprobs,
             priority: self.priority,
+            deadline: self.deadline,
+            origin: self.origin.clone(),
         });
         Ok(Built { requests: requests.collect(), max_tokens_clamped: self.max_tokens.is_some_and(|n| n > room) })
     }
@@ -349,59 +403,5 @@ pub enum FinishReason {
     Abort,
 }
 
-/// Everything a client may meet. `api/error.rs` gives each variant its status and OpenAI error object.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum RequestError {
-    #[error("the body is not valid JSON: {message}")]
-    InvalidJson { message: String },
-    #[error("'{param}': {message}")]
-    InvalidValue { param: String, message: String },
-    #[error("'{param}' is not supported: {message}")]
-    Unsupported { param: String, message: String },
-    #[error("the prompt is empty")]
-    EmptyPrompt,
-    #[error(
-        "This model's maximum context length is {limit} tokens, but the prompt has {prompt} and at least one must be left to generate."
-    )]
-    ContextLength { prompt: usize, limit: u32 },
-    #[error("the chat template refused the messages: {message}")]
-    Template { message: String },
-    #[error("the model '{model}' does not exist")]
-    ModelNotFound { model: String },
-    #[error("there is no such route: {path}")]
-    RouteNotFound { path: String },
-    #[error("{method} is not allowed here")]
-    MethodNotAllowed { method: String },
-    #[error("the body is larger than {limit} bytes")]
-    BodyTooLarge { limit: usize },
-    #[error("the body did not arrive within {seconds} s")]
-    BodyTimeout { seconds: u64 },
-    #[error("content-type must be application/json")]
-    UnsupportedMediaType,
-    #[error("compressed bodies are not accepted; send it without content-encoding")]
-    UnsupportedEncoding,
-    #[error("the queue is full ({capacity} requests); try again in {retry_after_s} s")]
-    QueueFull { capacity: usize, retry_after_s: u32 },
-    #[error("the server is shutting down")]
-    ShuttingDown,
-    #[error("the engine is not running")]
-    EngineStopped,
-    #[error("the request was ended by the server's operator")]
-    Aborted,
-    #[error("the model produced values that are not finite for this request")]
-    NonFiniteLogits,
-    #[error("the model failed on this request")]
-    StepFailed,
-    #[error("the server failed on this request")]
-    Internal,
-}
-
-impl RequestError {
-    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> RequestError {
-        RequestError::InvalidValue { param: param.into(), message: message.into() }
-    }
-}
-
 #[cfg(test)]
-#[path = "request_tests.rs"]
 mod tests;

@@ -1,0 +1,66 @@
+//! Everything a client may meet. Pure.
+
+use thiserror::Error;
+
+/// Everything a client may meet. `api/error.rs` gives each variant its status and OpenAI error object.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RequestError {
+    #[error("the body is not valid JSON: {message}")]
+    InvalidJson { message: String },
+    #[error("'{param}': {message}")]
+    InvalidValue { param: String, message: String },
+    #[error("'{param}' is not supported: {message}")]
+    Unsupported { param: String, message: String },
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    #[error(
+        "This model's maximum context length is {limit} tokens, but the prompt has {prompt} and at least one must be left to generate."
+    )]
+    ContextLength { prompt: usize, limit: u32 },
+    #[error("the chat template refused the messages: {message}")]
+    Template { message: String },
+    #[error("the model '{model}' does not exist")]
+    ModelNotFound { model: String },
+    #[error("there is no such route: {path}")]
+    RouteNotFound { path: String },
+    #[error("{method} is not allowed here")]
+    MethodNotAllowed { method: String },
+    #[error("the body is larger than {limit} bytes")]
+    BodyTooLarge { limit: usize },
+    #[error("the body did not arrive within {seconds} s")]
+    BodyTimeout { seconds: u64 },
+    #[error("content-type must be application/json")]
+    UnsupportedMediaType,
+    #[error("compressed bodies are not accepted; send it without content-encoding")]
+    UnsupportedEncoding,
+    #[error("the queue is full ({capacity} requests); try again in {retry_after_s} s")]
+    QueueFull { capacity: usize, retry_after_s: u32 },
+    #[error("the deadline of {after_ms} ms has passed")]
+    Timeout { after_ms: u64 },
+    #[error("the deadline of {after_ms} ms cannot be met: the first token is expected after {predicted_ms} ms")]
+    DeadlineUnreachable { after_ms: u64, predicted_ms: u64 },
+    #[error("the request waited {waited_ms} ms and no batch could take it")]
+    BatchTimeout { waited_ms: u64 },
+    #[error("the server is too hot to take requests; try again in {retry_after_s} s")]
+    ThermalLimit { retry_after_s: u32 },
+    #[error("there is no {what} '{name}'; valid are {valid}")]
+    UnknownName { what: &'static str, name: String, valid: String },
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    #[error("the engine is not running")]
+    EngineStopped,
+    #[error("the request was ended by the server's operator")]
+    Aborted,
+    #[error("the model produced values that are not finite for this request")]
+    NonFiniteLogits,
+    #[error("the model failed on this request")]
+    StepFailed,
+    #[error("the server failed on this request")]
+    Internal,
+}
+
+impl RequestError {
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> RequestError {
+        RequestError::InvalidValue { param: param.into(), message: message.into() }
+    }
+}
