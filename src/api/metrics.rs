@@ -34,9 +34,11 @@ pub fn route(path: &str) -> Route {
     match path.strip_prefix("/v1").unwrap_or(path) {
         "/completions" => Route::Completions,
         "/chat/completions" => Route::Chat,
+        "/tokenize" | "/detokenize" => Route::Tokenize,
         "/metrics" => Route::Metrics,
         "/ping" | "/ready" => Route::Health,
         path if path == "/models" || path.starts_with("/models/") => Route::Models,
+        path if path.starts_with("/admin/") => Route::Admin,
         path if path == "/health" || path.starts_with("/health/") => Route::Health,
         _ => Route::Other,
     }
@@ -144,6 +146,8 @@ mod tests {
             ("/v1/completions", Route::Completions),
             ("/completions", Route::Completions),
             ("/v1/chat/completions", Route::Chat),
+            ("/v1/tokenize", Route::Tokenize),
+            ("/admin/state", Route::Admin),
             ("/v1/models/org/name", Route::Models),
             ("/health/live", Route::Health),
             ("/ping", Route::Health),

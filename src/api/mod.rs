@@ -80,6 +80,8 @@ pub fn router(state: State) -> Router {
     let openai = Router::new()
         .route("/completions", post(openai::completions::handle))
         .route("/chat/completions", post(openai::chat::handle))
+        .route("/tokenize", post(openai::tokenize::tokenize))
+        .route("/detokenize", post(openai::tokenize::detokenize))
         .route("/models", get(openai::models::list))
         .route("/models/{*id}", get(openai::models::one));
     let router = Router::new()
@@ -126,3 +128,5 @@ fn caught(metrics: &Metrics, _panic: Box<dyn Any + Send>) -> Response {
 mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tokenize_tests;

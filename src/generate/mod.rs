@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::EngineHandle;
-use crate::request::{Built, FinishReason, Limits, RawRequest, RequestError};
-use crate::text::{ChatTemplate, ContentGuard, Tokenizer};
+use crate::request::{Built, FinishReason, Limits, Prompt, RawRequest, RequestError, check_tokens};
+use crate::text::{ChatTemplate, ContentGuard, Tokenizer, detokenize};
 use crate::units::{SeqId, TokenId};
 
 pub use generation::Generation;
+pub use prepare::AddSpecial;
 
 use choice::Choice;
 use generation::Unfinished;
@@ -114,7 +115,7 @@ impl Generator {
         let shared = &self.0;
         // First, and before anything costs time: a request out of bounds is refused for the price of looking at it.
         let checked = raw.check(&shared.limits, entropy())?;
-        let prompt_tokens = prepare::tokens(&shared.preparer, raw.prompt).await?;
+        let prompt_tokens = prepare::tokens(&shared.preparer, raw.prompt, AddSpecial::Yes).await?;
         let ids = || SeqId(shared.next_seq.fetch_add(1, Ordering::Relaxed));
         let Built { requests, max_tokens_clamped } =
             checked.into_requests(prompt_tokens.clone(), &shared.eos, &shared.limits, ids)?;
@@ -123,6 +124,25 @@ impl Generator {
         let mut unfinished = Unfinished::new(shared.engine.clone(), requests.iter().map(|request| request.id()));
         let events = shared.engine.submit(requests).await.inspect_err(|_| unfinished.refused())?;
         Ok(Generation::new(prompt_tokens, max_tokens_clamped, choices, events, unfinished))
+    }
+
+    /// The tokens of a prompt. A chat is rendered as for a completion; `add_special` is for texts, since a template writes
+    /// its own. A text of more bytes than a full context could hold is refused unread.
+    pub async fn tokenize(&self, prompt: Prompt, add_special: AddSpecial) -> Result<Vec<TokenId>, RequestError> {
+        prompt.check_size(&self.0.limits)?;
+        prepare::tokens(&self.0.preparer, prompt, add_special).await
+    }
+
+    /// The text of tokens, special ones spelled out. At most as many as the context holds.
+    pub fn detokenize(&self, tokens: &[i64]) -> Result<String, RequestError> {
+        let limits = &self.0.limits;
+        let tokens = check_tokens("tokens", tokens, limits.max_model_len as usize, limits)?;
+        detokenize(&self.0.preparer.tokenizer, &tokens).map_err(prepare::tokenizer_error)
+    }
+
+    /// A token on its own, U+FFFD where it holds part of a character.
+    pub fn token_text(&self, token: TokenId) -> String {
+        self.0.preparer.tokenizer.token_text(token)
     }
 
     pub fn limits(&self) -> &Limits {

@@ -23,14 +23,25 @@ pub struct Preparer {
     pub limits: Limits,
 }
 
+/// Whether a text gets the tokens that the tokenizer puts around one, such as BOS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddSpecial {
+    Yes,
+    No,
+}
+
 /// The prompt's tokens, each below the width of the logits. Their number is not checked here.
-pub async fn tokens(preparer: &Arc<Preparer>, prompt: Prompt) -> Result<Vec<TokenId>, RequestError> {
+pub async fn tokens(
+    preparer: &Arc<Preparer>,
+    prompt: Prompt,
+    add_special: AddSpecial,
+) -> Result<Vec<TokenId>, RequestError> {
     if bytes(&prompt) <= INLINE_BYTES {
-        return preparer.tokens(&prompt);
+        return preparer.tokens(&prompt, add_special);
     }
     let preparer = Arc::clone(preparer);
     // A panic in there ends this request only.
-    spawn_blocking(move || preparer.tokens(&prompt)).await.unwrap_or(Err(RequestError::Internal))
+    spawn_blocking(move || preparer.tokens(&prompt, add_special)).await.unwrap_or(Err(RequestError::Internal))
 }
 
 fn bytes(prompt: &Prompt) -> usize {
@@ -46,10 +57,11 @@ fn bytes(prompt: &Prompt) -> usize {
 }
 
 impl Preparer {
-    fn tokens(&self, prompt: &Prompt) -> Result<Vec<TokenId>, RequestError> {
+    fn tokens(&self, prompt: &Prompt, add_special: AddSpecial) -> Result<Vec<TokenId>, RequestError> {
         match prompt {
             Prompt::Text(text) => {
-                self.in_vocabulary("prompt", self.tokenizer.encode(text, true).map_err(tokenizer_error)?)
+                let tokens = self.tokenizer.encode(text, add_special == AddSpecial::Yes).map_err(tokenizer_error)?;
+                self.in_vocabulary("prompt", tokens)
             }
             Prompt::Tokens(ids) => check_tokens("prompt", ids, self.limits.max_model_len as usize, &self.limits),
             Prompt::Chat(messages) => self.in_vocabulary("messages", self.chat(messages)?),
@@ -85,7 +97,7 @@ impl Preparer {
 }
 
 /// The details may quote the prompt, so the log names only the kind.
-fn tokenizer_error(error: TokenizerError) -> RequestError {
+pub fn tokenizer_error(error: TokenizerError) -> RequestError {
     warn!(panicked = error == TokenizerError::Panicked, "the tokenizer failed on a prompt");
     RequestError::Internal
 }

@@ -21,20 +21,32 @@ pub enum Route {
     Completions,
     Chat,
     Models,
+    Tokenize,
+    Admin,
     Health,
     Metrics,
     Other,
 }
 
 impl Route {
-    pub const ALL: [Route; 6] =
-        [Route::Completions, Route::Chat, Route::Models, Route::Health, Route::Metrics, Route::Other];
+    pub const ALL: [Route; 8] = [
+        Route::Completions,
+        Route::Chat,
+        Route::Models,
+        Route::Tokenize,
+        Route::Admin,
+        Route::Health,
+        Route::Metrics,
+        Route::Other,
+    ];
 
     pub fn label(self) -> &'static str {
         match self {
             Route::Completions => "completions",
             Route::Chat => "chat",
             Route::Models => "models",
+            Route::Tokenize => "tokenize",
+            Route::Admin => "admin",
             Route::Health => "health",
             Route::Metrics => "metrics",
             Route::Other => "other",

@@ -230,7 +230,7 @@ impl RawRequest {
         let param = |name: &'static str, fallback: &'static str| if name.is_empty() { fallback } else { name };
         let max_tokens_param = param(self.max_tokens_param, "max_tokens");
         let logprobs_param = param(self.logprobs_param, "logprobs");
-        self.check_prompt_size(limits)?;
+        self.prompt.check_size(limits)?;
         check_stops(&self.stop, limits)?;
         Ok(Checked {
             // More than the context is clamped later, so only the sign matters here.
@@ -262,10 +262,12 @@ impl RawRequest {
         let shorter = timeout.into_iter().chain(deadline).min();
         Ok(shorter.map(|ms| self.origin.received + Micros::from_millis(ms as u64)))
     }
+}
 
+impl Prompt {
     /// A prompt of more bytes than the context's longest tokens could hold is refused before it is tokenised.
-    fn check_prompt_size(&self, limits: &Limits) -> Result<(), RequestError> {
-        let bytes = match &self.prompt {
+    pub fn check_size(&self, limits: &Limits) -> Result<(), RequestError> {
+        let bytes = match self {
             Prompt::Text(text) => text.len(),
             Prompt::Chat(messages) => messages.iter().map(|m| m.content.len()).sum(),
             Prompt::Tokens(tokens) => return check_prompt_length(tokens.len(), limits),

@@ -71,6 +71,22 @@ impl Detokenizer {
     }
 }
 
+/// The text of all `tokens` at once, special ones spelled out: what `encode` took apart, put together again.
+pub fn detokenize(tokenizer: &Arc<Tokenizer>, tokens: &[TokenId]) -> Result<String, TokenizerError> {
+    let mut detokenizer = Detokenizer::new(Arc::clone(tokenizer));
+    let mut text = String::new();
+    for &token in tokens {
+        if tokenizer.is_text(token) {
+            text.push_str(&detokenizer.push(token)?);
+        } else {
+            text.push_str(&detokenizer.finish()?);
+            text.push_str(&tokenizer.token_text(token));
+        }
+    }
+    text.push_str(&detokenizer.finish()?);
+    Ok(text)
+}
+
 /// What `held` adds to the text of `before`, and whether more tokens cannot change it.
 fn added_text(tokenizer: &Tokenizer, before: &[TokenId], held: &[TokenId]) -> Result<(String, bool), TokenizerError> {
     if held.is_empty() {
@@ -104,6 +120,16 @@ mod tests {
 
     use super::super::fixtures;
     use super::*;
+
+    #[test]
+    fn special_tokens_are_spelled_out_where_they_stand() {
+        let tokenizer = Arc::new(fixtures::byte_level());
+        let mut tokens = tokenizer.encode("a é", false).unwrap();
+        tokens.insert(1, fixtures::END);
+        let end = tokenizer.token_text(fixtures::END);
+        assert!(!end.is_empty());
+        assert_eq!(detokenize(&tokenizer, &tokens).unwrap(), format!("a{end} é"));
+    }
 
     fn streamed(tokenizer: &Arc<Tokenizer>, ids: &[TokenId]) -> Vec<String> {
         let mut detokenizer = Detokenizer::new(Arc::clone(tokenizer));

@@ -21,7 +21,7 @@ mod vocab;
 
 pub use chat_template::{ChatTemplate, TemplateError};
 pub use content_guard::ContentGuard;
-pub use detokenizer::Detokenizer;
+pub use detokenizer::{Detokenizer, detokenize};
 pub use stop::{Scan, StopMatcher};
 pub use tokenizer::{Tokenizer, TokenizerError};
 pub use vocab::GgufVocab;

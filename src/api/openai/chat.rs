@@ -64,7 +64,7 @@ fn take_logprobs(fields: &mut Fields) -> Result<Option<i64>, RequestError> {
     }
 }
 
-fn messages(fields: &mut Fields) -> Result<Vec<ChatMessage>, RequestError> {
+pub fn messages(fields: &mut Fields) -> Result<Vec<ChatMessage>, RequestError> {
     let list = match fields.take("messages") {
         None => return Err(RequestError::invalid("messages", "is required")),
         Some(Value::Array(list)) if list.is_empty() => {

@@ -9,4 +9,5 @@ pub mod models;
 mod params;
 mod running;
 mod sampling;
+pub mod tokenize;
 mod wire;

@@ -34,8 +34,16 @@ impl Fields {
 
     /// Absent is false.
     pub fn flag(&mut self, name: &str) -> Result<bool, RequestError> {
-        let flag = self.take(name).map(|value| value.as_bool().ok_or_else(|| wrong(name, "a boolean", &value)));
-        Ok(flag.transpose()?.unwrap_or(false))
+        Ok(self.optional_flag(name)?.unwrap_or(false))
+    }
+
+    pub fn optional_flag(&mut self, name: &str) -> Result<Option<bool>, RequestError> {
+        self.take(name).map(|value| value.as_bool().ok_or_else(|| wrong(name, "a boolean", &value))).transpose()
+    }
+
+    /// Whether it was given and not taken yet.
+    pub fn has(&self, name: &str) -> bool {
+        self.left.contains_key(name)
     }
 
     pub fn string(&mut self, name: &str) -> Result<Option<String>, RequestError> {

@@ -1,0 +1,68 @@
+//! `POST /tokenize` and `POST /detokenize`, as vLLM has them.
+
+use axum::Json;
+use axum::extract::{Request, State as Extract};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::chat;
+use super::params::Fields;
+use super::sampling::check_model;
+use super::wire;
+use crate::api::State;
+use crate::api::error::ApiError;
+use crate::api::extract::read_object;
+use crate::generate::AddSpecial;
+use crate::request::{Prompt, RequestError};
+
+/// `{prompt | messages, add_special_tokens, return_token_strs}` → `{tokens, count, max_model_len}`.
+pub async fn tokenize(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
+    let mut fields = Fields::new(read_object(request, state.body).await?);
+    check_model(&state, &mut fields)?;
+    let prompt = prompt(&mut fields)?;
+    // Absent is yes for a text; a chat template writes its own.
+    let add_special = match (fields.optional_flag("add_special_tokens")?, &prompt) {
+        (Some(true), Prompt::Chat(_)) => {
+            let message = "the chat template writes them; it is for prompts".into();
+            return Err(RequestError::Unsupported { param: "add_special_tokens".into(), message }.into());
+        }
+        (Some(false), _) | (None, Prompt::Chat(_)) => AddSpecial::No,
+        (Some(true) | None, _) => AddSpecial::Yes,
+    };
+    let strings = fields.flag("return_token_strs")?;
+    let ignored = fields.finish()?;
+    let tokens = state.generator.tokenize(prompt, add_special).await?;
+    let mut body =
+        json!({"tokens": tokens, "count": tokens.len(), "max_model_len": state.generator.limits().max_model_len});
+    if strings {
+        body["token_strs"] = tokens.iter().map(|&token| state.generator.token_text(token)).collect();
+    }
+    Ok(answer(body, ignored))
+}
+
+fn prompt(fields: &mut Fields) -> Result<Prompt, RequestError> {
+    match (fields.string("prompt")?, fields.has("messages")) {
+        (Some(_), true) => Err(RequestError::invalid("messages", "only one of prompt and messages is allowed")),
+        (Some(text), false) => Ok(Prompt::Text(text)),
+        (None, true) => Ok(Prompt::Chat(chat::messages(fields)?)),
+        (None, false) => Err(RequestError::invalid("prompt", "one of prompt and messages is required")),
+    }
+}
+
+/// `{tokens}` → `{prompt}`.
+pub async fn detokenize(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
+    let mut fields = Fields::new(read_object(request, state.body).await?);
+    check_model(&state, &mut fields)?;
+    if !fields.has("tokens") {
+        return Err(RequestError::invalid("tokens", "is required").into());
+    }
+    let tokens = fields.integers("tokens")?;
+    let ignored = fields.finish()?;
+    Ok(answer(json!({"prompt": state.generator.detokenize(&tokens)?}), ignored))
+}
+
+fn answer(body: Value, ignored: Vec<String>) -> Response {
+    let mut response = Json(body).into_response();
+    wire::name_ignored(&mut response, ignored, false);
+    response
+}
