@@ -12,6 +12,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use forebay::kv::BlockPool;
 use forebay::request::{Event, Limits, Priority, Prompt, RawRequest, Request};
+use forebay::scheduler::policy::PolicyConfig;
 use forebay::scheduler::{Config, Preemption, Scheduler, StepPlan};
 use forebay::step::{Outcome, Sampled, StepOutput};
 use forebay::units::{Micros, SeqId};
@@ -101,7 +102,14 @@ fn workload(seed: u64) -> Vec<Job> {
 }
 
 fn config(max_num_seqs: usize, preemption: Preemption) -> Config {
-    Config { max_num_seqs, max_num_batched_tokens: 64, max_model_len: MAX_MODEL_LEN, preemption }
+    Config {
+        max_num_seqs,
+        max_num_batched_tokens: 64,
+        max_model_len: MAX_MODEL_LEN,
+        preemption,
+        policy: PolicyConfig::default(),
+        max_stall: None,
+    }
 }
 
 /// Runs all jobs to their ends.

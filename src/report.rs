@@ -10,8 +10,56 @@ pub struct StepReport {
     pub events: Vec<(SeqId, Event)>,
     /// One entry per forward pass.
     pub steps: Vec<StepFacts>,
+    /// What was decided for each sequence, in the order in which it was.
+    pub decisions: Vec<(SeqId, Decision)>,
+    /// Events of all steps but the last: they were ready before the call came back.
+    pub pending_out: usize,
     /// The state after the last of them.
     pub after: Snapshot,
+}
+
+/// A turn in a sequence's life, for its trace.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// In the intake, behind so many others.
+    Queued {
+        depth: usize,
+        predicted_ttft: Option<Micros>,
+    },
+    /// Out of the intake in a batch.
+    Released {
+        batch: u64,
+        size: usize,
+        strategy: &'static str,
+        /// What made the strategy's group flow.
+        cause: &'static str,
+        /// Until its group was flushed, and from then until a seat was free.
+        gathered: Micros,
+        seatless: Micros,
+        /// Requests that were seated meanwhile for being more urgent, or for fairness.
+        passed_by_priority: usize,
+        passed_by_fairness: usize,
+    },
+    /// It computes nothing in this step.
+    Waits(Wait),
+    /// It has blocks; so many tokens of its prompt were found in the cache.
+    Admitted {
+        cached_tokens: usize,
+    },
+    /// Prompt tokens (or, after a preemption, all known ones) are computed.
+    Prefill {
+        from: u32,
+        to: u32,
+    },
+    /// It lost its blocks.
+    Preempted {
+        by: SeqId,
+    },
+    FirstToken,
+    /// The finish reason or the error's code.
+    Ended {
+        how: &'static str,
+    },
 }
 
 /// One forward pass in numbers.
@@ -24,6 +72,8 @@ pub struct StepFacts {
     pub decode_tokens: usize,
     /// Sequences preempted while this step was planned.
     pub preempted: usize,
+    /// The time that was predicted for it.
+    pub predicted: Option<Micros>,
     /// The pass failed as a whole and was rerun one sequence at a time.
     pub rerun: bool,
 }

@@ -68,6 +68,7 @@ pub fn face(error: &RequestError) -> Face {
             Face::new(StatusCode::NOT_FOUND, "not_found_error", "model_not_found").about("model")
         }
         E::RouteNotFound { .. } => Face::new(StatusCode::NOT_FOUND, "not_found_error", "not_found"),
+        E::Forbidden { .. } => Face::new(StatusCode::FORBIDDEN, "permission_error", "forbidden"),
         E::MethodNotAllowed { .. } => Face::new(StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed"),
         E::BodyTooLarge { .. } => Face::new(StatusCode::PAYLOAD_TOO_LARGE, INVALID, "body_too_large").close(),
         E::BodyTimeout { .. } => {
@@ -156,6 +157,7 @@ mod tests {
             (E::Template { message: text() }, 400, "invalid_value"),
             (E::ModelNotFound { model: text() }, 404, "model_not_found"),
             (E::RouteNotFound { path: text() }, 404, "not_found"),
+            (E::Forbidden { message: text() }, 403, "forbidden"),
             (E::MethodNotAllowed { method: text() }, 405, "method_not_allowed"),
             (E::BodyTooLarge { limit: 8 }, 413, "body_too_large"),
             (E::BodyTimeout { seconds: 8 }, 408, "timeout"),
@@ -200,6 +202,7 @@ mod tests {
         for (error, status, _) in all() {
             let kind = match status {
                 400 | 405 | 413 | 415 => INVALID,
+                403 => "permission_error",
                 404 => "not_found_error",
                 408 | 504 => "timeout_error",
                 429 => "rate_limit_error",

@@ -4,6 +4,7 @@
 //! serve.rs   accept loop: header timeout, write stalls, connection cap, drain
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
 //! extract.rs body, bounded in bytes and time ─▶ openai/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
+//! admin/     what the operator sees and changes
 //! error.rs   every error's status, object and headers
 //! ```
 //! A dropped client drops the handler or its body, which drops the `Generation`, which aborts.
@@ -12,6 +13,7 @@
 //! handler computes for long (long prompts are tokenised in its `spawn_blocking`). Probes and `/metrics` read atomics
 //! only, so a saturated engine does not delay them.
 
+mod admin;
 pub mod error;
 mod extract;
 pub mod health;
@@ -31,14 +33,17 @@ use axum::middleware::from_fn;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::clock::Clock;
+use crate::engine::EngineHandle;
 use crate::generate::Generator;
 use crate::metrics::Metrics;
 use crate::request::RequestError;
 use error::ApiError;
 
+pub use admin::Access;
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use serve::{ServeConfig, serve};
@@ -52,6 +57,11 @@ pub struct State {
     pub info: Arc<ServerInfo>,
     pub body: BodyLimits,
     pub clock: Clock,
+    /// For `/admin` and traces; completions go through the generator.
+    pub engine: EngineHandle,
+    pub admin: Access,
+    /// Told when the operator asks for a drain.
+    pub drain: Arc<Notify>,
 }
 
 /// Facts about this server that answers repeat.
@@ -93,6 +103,7 @@ pub fn router(state: State) -> Router {
         .route("/ready", get(health::ready))
         .route("/ping", get(health::ready))
         .route("/metrics", get(metrics::text))
+        .nest("/admin", admin::router(&state))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method);
     layered(router, state)

@@ -23,6 +23,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tower::ServiceExt;
+use tower::util::MapRequest;
+
+use super::admin::Peer;
 
 /// How patient the loop is.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +71,8 @@ pub async fn serve(listener: TcpListener, router: Router, config: ServeConfig, s
             Some(_) = connections.join_next() => continue,
             accepted = accept(&listener, &seats) => accepted,
         };
-        if let Some((stream, seat)) = accepted {
-            let connection = graceful.watch(connection(stream, &router, config));
+        if let Some((stream, peer, seat)) = accepted {
+            let connection = graceful.watch(connection(stream, peer, &router, config));
             connections.spawn(async move {
                 // Errors are the client's: it left, was too slow or sent no HTTP.
                 if let Err(error) = connection.await {
@@ -87,11 +90,11 @@ pub async fn serve(listener: TcpListener, router: Router, config: ServeConfig, s
 }
 
 /// The next connection and its seat. `None` when accepting failed. Cancel safe.
-async fn accept(listener: &TcpListener, seats: &Arc<Semaphore>) -> Option<(TcpStream, impl Send + 'static)> {
+async fn accept(listener: &TcpListener, seats: &Arc<Semaphore>) -> Option<(TcpStream, Peer, impl Send + 'static)> {
     // The semaphore is never closed.
     let seat = seats.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, seat)),
+        Ok((stream, peer)) => Some((stream, Peer(peer), seat)),
         Err(error) if ended_before_accept(&error) => None,
         Err(error) => {
             tracing::warn!(event = "accept_failed", %error, "no connection could be accepted");
@@ -106,22 +109,26 @@ fn ended_before_accept(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-type Service = TowerToHyperService<tower::util::MapRequest<Router, fn(Request<Incoming>) -> Request<Body>>>;
+type Connection<F> = http1::Connection<TokioIo<StallGuard<TcpStream>>, TowerToHyperService<MapRequest<Router, F>>>;
 
 fn connection(
     stream: TcpStream,
+    peer: Peer,
     router: &Router,
     config: ServeConfig,
-) -> http1::Connection<TokioIo<StallGuard<TcpStream>>, Service> {
+) -> Connection<impl Fn(Request<Incoming>) -> Request<Body> + Clone + use<>> {
     // Tokens are small writes that must not wait for each other; without it they only come later.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(StallGuard::new(stream, config.write_timeout));
-    let body: fn(Request<Incoming>) -> Request<Body> = |request| request.map(Body::new);
+    let with_peer = move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        request.map(Body::new)
+    };
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(config.header_timeout)
         .max_header_size(config.max_header_bytes)
-        .serve_connection(io, TowerToHyperService::new(router.clone().map_request(body)))
+        .serve_connection(io, TowerToHyperService::new(router.clone().map_request(with_peer)))
 }
 
 /// Fails a write or flush that makes no progress for a while: a client that does not read what it asked for.

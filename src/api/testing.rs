@@ -11,9 +11,11 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::engine::EngineHandle;
-use crate::engine::command::{EngineCommand, Submission};
+use crate::engine::command::{Accepted, EngineCommand, Submission};
 use crate::engine::heartbeat::Heartbeat;
+use crate::engine::permit::Gate;
 use crate::generate::GeneratorParts;
+use crate::intake::Capacity;
 use crate::request::{Event, FinishReason, Limits};
 use crate::step::{Logprobs, Sampled};
 use crate::text::{ChatTemplate, Tokenizer, fixtures};
@@ -42,8 +44,9 @@ impl Scene {
         let (sender, commands) = mpsc::channel(64);
         let tokenizer = Arc::new(fixtures::byte_level());
         let template = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+        let engine = EngineHandle::new(sender, Gate::new(Capacity { requests: 1_000, tokens: 1 << 30 }));
         let generator = Generator::new(GeneratorParts {
-            engine: EngineHandle::new(sender),
+            engine: engine.clone(),
             tokenizer: tokenizer.clone(),
             template: Some(ChatTemplate::new(template, None, None).unwrap()),
             eos: vec![fixtures::END],
@@ -62,6 +65,9 @@ impl Scene {
             info: Arc::new(ServerInfo { created: 1_700_000_000, system_fingerprint: "fp_test".into() }),
             body: BodyLimits { max_bytes: 100_000, ..BodyLimits::default() },
             clock,
+            engine,
+            admin: Access::Any,
+            drain: Arc::default(),
         };
         Scene { state, heartbeat, commands, tokenizer }
     }
@@ -112,7 +118,7 @@ impl Scene {
 pub fn submitted(command: EngineCommand) -> Vec<Submission> {
     match command {
         EngineCommand::Submit { group, reply } => {
-            reply.send(Ok(())).unwrap();
+            reply.send(Ok(Accepted::default())).unwrap();
             group
         }
         EngineCommand::Abort { .. } => Vec::new(),

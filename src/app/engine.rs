@@ -11,12 +11,14 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::command::EngineCommand;
+use crate::engine::control::Tuning;
 use crate::engine::core::{self, Core};
 use crate::engine::forward::Forward;
 use crate::engine::heartbeat::Heartbeat;
+use crate::engine::home::{Home, HomeParts};
+use crate::engine::permit::Gate;
 use crate::engine::{EngineHandle, run};
 use crate::generate::{Generator, GeneratorParts};
-use crate::intake;
 use crate::metrics::Metrics;
 use crate::model::{self, LoadedModel, TokenizerSource};
 use crate::request::Limits;
@@ -62,6 +64,8 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
             max_num_batched_tokens: config.engine.max_num_batched_tokens,
             max_model_len,
             preemption: config.engine.preemption,
+            policy: config.policy,
+            max_stall: config.engine.max_stall,
         },
         num_blocks: kv.num_blocks,
         block_size,
@@ -72,10 +76,17 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
     let limits = Limits::new(max_model_len as u32, loaded.model.vocab_size() as u32, tokenizer.max_token_bytes());
     let metrics = Metrics::new();
     let heartbeat = Arc::new(Heartbeat::default());
-    let intake = intake::Config { queue_capacity: config.batching.queue_capacity };
-    let home = run::Home::new(intake, clock.clone(), metrics.clone(), heartbeat.clone());
+    let gate = Gate::new(config.intake.capacity);
+    let home = Home::new(HomeParts {
+        tuning: Tuning { intake: config.intake.clone(), scheduler: core_config.scheduler },
+        thermal: config.thermal.thresholds,
+        gate: gate.clone(),
+        clock: clock.clone(),
+        metrics: metrics.clone(),
+        heartbeat: heartbeat.clone(),
+    });
     let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
-    let handle = EngineHandle::new(sender);
+    let handle = EngineHandle::new(sender, gate);
     let generator = Generator::new(GeneratorParts {
         engine: handle.clone(),
         tokenizer,
@@ -94,11 +105,14 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
 /// The loop has a runtime of its own: one thread for it and one, at most, for the step.
 fn spawn(
     core: Core<Forward>,
-    home: run::Home,
+    home: Home,
     commands: mpsc::Receiver<EngineCommand>,
 ) -> Result<(JoinHandle<()>, oneshot::Receiver<()>), Failure> {
-    let runtime =
-        runtime::Builder::new_current_thread().max_blocking_threads(1).build().context("the engine's runtime")?;
+    let runtime = runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .enable_time()
+        .build()
+        .context("the engine's runtime")?;
     let (alive, ended) = oneshot::channel();
     let body = move || {
         let core = runtime.block_on(run::run(core, home, commands));

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use tokio::runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use crate::api::{self, BodyLimits, Health, ServeConfig};
 use crate::clock::{self, Clock};
-use crate::config::{Config, ServerConfig};
+use crate::config::{AdminAccess, Config, ServerConfig};
 use crate::units::Micros;
 
 use super::engine::RunningEngine;
-use super::{Failure, input, signals};
+use super::{Failure, input, signals, thermal};
 
 /// Handlers only parse, wait and frame; two threads keep one slow poll from delaying a probe.
 const WORKER_THREADS: usize = 2;
@@ -55,7 +55,15 @@ pub fn serve(config: &Config, listener: TcpListener, engine: RunningEngine, cloc
         info: Arc::new(info),
         body: BodyLimits { max_bytes: config.server.max_body_bytes, read_timeout: config.server.read_timeout },
         clock,
+        engine: handle.clone(),
+        admin: match config.server.admin {
+            AdminAccess::Loopback => api::Access::Loopback,
+            AdminAccess::Any => api::Access::Any,
+            AdminAccess::Off => api::Access::Off,
+        },
+        drain: Arc::default(),
     };
+    let drain_asked = state.drain.clone();
     let served = runtime.block_on(async {
         let address = listener.local_addr().context("the listener")?;
         let listener = tokio::net::TcpListener::from_std(listener).context("the listener")?;
@@ -65,13 +73,17 @@ pub fn serve(config: &Config, listener: TcpListener, engine: RunningEngine, cloc
         }));
         health.loaded();
         tracing::info!(event = "listening", url = %format!("http://{address}"), "listening on http://{address}");
-        let end = until_told_or_dead(ended).await;
+        let sensor = tokio::spawn(thermal::watch(config.thermal.clone(), handle.clone()));
+        let end = until_told_or_dead(ended, drain_asked).await;
         health.drain();
         if end.is_ok() {
             drain(&handle, config.engine.drain_timeout).await;
         }
+        sensor.abort();
         drop((stop, handle));
         server.await.context("the accept loop")?;
+        // Its last reading may be under way; it holds no more than a handle.
+        let _ = sensor.await;
         end
     });
     drop(runtime);
@@ -90,9 +102,10 @@ fn serve_config(config: &Config) -> ServeConfig {
     }
 }
 
-async fn until_told_or_dead(ended: oneshot::Receiver<()>) -> anyhow::Result<()> {
+async fn until_told_or_dead(ended: oneshot::Receiver<()>, drain_asked: Arc<Notify>) -> anyhow::Result<()> {
     tokio::select! {
         signal = signals::stop() => signal.context("listening for signals"),
+        () = drain_asked.notified() => Ok(()),
         // The loop ends only when told to, and nobody has.
         _ = ended => Err(anyhow!("the engine ended unexpectedly")),
     }

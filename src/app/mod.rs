@@ -12,6 +12,7 @@ mod logging;
 mod memory;
 mod signals;
 mod source;
+mod thermal;
 
 use crate::clock::Clock;
 use crate::config::Config;

@@ -23,6 +23,8 @@ pub enum Kind {
         min_ms: u64,
         max_ms: u64,
     },
+    /// A part of a whole, above 0 and at most 1.
+    Share,
     OneOf(&'static [&'static str]),
     /// Known, documented, and refused when set: what it belongs to is not in this version.
     NotYet(&'static str),
@@ -41,7 +43,10 @@ const fn key(name: &'static str, default: &'static str, kind: Kind, help: &'stat
     Key { name, default, kind, help }
 }
 
-const STRATEGIES: Kind = Kind::NotYet("flush strategies and policies");
+const COUNT: Kind = Kind::Integer { min: 1, max: 10_000_000 };
+const DEPTH: Kind = Kind::Integer { min: 0, max: 10_000_000 };
+const MILLIS: Kind = Kind::Integer { min: 0, max: HOUR };
+const CELSIUS: Kind = Kind::Integer { min: 1, max: 150 };
 const SIMULATED: Kind = Kind::NotYet("simulated workers");
 const BREAKERS: Kind = Kind::NotYet("workers with health checks");
 const HISTORY: Kind = Kind::NotYet("the history of metrics");
@@ -71,6 +76,12 @@ pub const KEYS: &[Key] = &[
         Kind::Duration { min_ms: 10, max_ms: HOUR },
         "a request's head must arrive within",
     ),
+    key(
+        "server.admin",
+        "loopback",
+        Kind::OneOf(&["loopback", "any", "off"]),
+        "who may use /admin: connections from this machine, everyone, nobody",
+    ),
     key("server.max_body_bytes", "8388608", Kind::Integer { min: 1_024, max: 1 << 30 }, "larger bodies are refused"),
     key("server.max_connections", "1024", Kind::Integer { min: 1, max: 65_535 }, "more wait to be accepted"),
     key(
@@ -94,17 +105,69 @@ pub const KEYS: &[Key] = &[
         Kind::Integer { min: 1, max: 10_000_000 },
         "sequences that may be queued; beyond it, 429",
     ),
-    key("batching.strategy", "queue_depth", STRATEGIES, "when gathered requests are released"),
-    key("batching.policy", "fair", STRATEGIES, "who runs first"),
-    key("batching.min_batch_size", "1", STRATEGIES, "smallest group to release"),
-    key("batching.max_batch_size", "32", STRATEGIES, "largest group to release"),
-    key("batching.min_wait_ms", "5", STRATEGIES, "shortest wait for a group"),
-    key("batching.max_wait_ms", "100", STRATEGIES, "longest wait for a group"),
-    key("batching.queue_depth_low_threshold", "10", STRATEGIES, "at or below: max_wait_ms"),
-    key("batching.queue_depth_high_threshold", "100", STRATEGIES, "at or above: min_wait_ms"),
-    key("batching.token_bucketing_enabled", "true", STRATEGIES, "group by prompt length"),
-    key("batching.priority_enabled", "true", STRATEGIES, "honour priorities"),
-    key("batching.target_p99_ms", "500", STRATEGIES, "p99 TTFT that latency_aware aims at"),
+    key(
+        "batching.queue_token_capacity",
+        "2000000",
+        Kind::Integer { min: 1, max: 1_000_000_000_000 },
+        "prompt tokens that may be queued; beyond it, 429",
+    ),
+    key(
+        "batching.queue_timeout",
+        "10m",
+        Kind::Duration { min_ms: 1, max_ms: 24 * HOUR },
+        "a request that no batch took by then gets 504",
+    ),
+    key(
+        "batching.strategy",
+        "queue_depth",
+        Kind::OneOf(&["fixed", "queue_depth", "latency_aware", "immediate"]),
+        "when gathered requests are released",
+    ),
+    key(
+        "batching.policy",
+        "fair",
+        Kind::OneOf(&["fair", "latency_first", "throughput_first"]),
+        "who computes first in a step",
+    ),
+    key(
+        "batching.idle_release",
+        "true",
+        Kind::Bool,
+        "an idle engine takes what is there at once, whatever the strategy",
+    ),
+    key("batching.min_batch_size", "1", COUNT, "smallest group that is released before its timer"),
+    key("batching.max_batch_size", "32", COUNT, "largest group that is released at once"),
+    key("batching.min_wait_ms", "5", MILLIS, "shortest wait for a group"),
+    key("batching.max_wait_ms", "100", MILLIS, "longest wait for a group"),
+    key("batching.queue_depth_low_threshold", "10", DEPTH, "at or below: max_wait_ms"),
+    key("batching.queue_depth_high_threshold", "100", DEPTH, "at or above: min_wait_ms"),
+    key("batching.target_p99_ms", "500", COUNT, "p99 TTFT that latency_aware aims at"),
+    key("batching.max_wait_critical_ms", "5", MILLIS, "released by then whatever the strategy says"),
+    key("batching.max_wait_high_ms", "20", MILLIS, "the same for priority high"),
+    key("batching.max_wait_normal_ms", "50", MILLIS, "the same for priority normal"),
+    key("batching.max_wait_low_ms", "100", MILLIS, "the same for priority low"),
+    key("batching.token_bucketing_enabled", "true", Kind::Bool, "prefills of one group are alike in length"),
+    key("batching.priority_enabled", "true", Kind::Bool, "honour priorities"),
+    key("batching.aging_ms", "1000", COUNT, "a queued request rises one priority per so much waiting"),
+    key("batching.fair_share_max", "0.5", Kind::Share, "share of the seats that one tenant may hold while others wait"),
+    key(
+        "batching.decode_burst_budget",
+        "8",
+        Kind::Integer { min: 1, max: 4_096 },
+        "decode steps between prefills under throughput_first",
+    ),
+    key(
+        "batching.max_stall_ms",
+        "250",
+        MILLIS,
+        "prefill in a step is cut so that running streams wait no longer (by measured cost); 0 is off",
+    ),
+    key("thermal.path", "", Kind::Text, "folder of thermal zones, such as /sys/class/thermal; empty reads none"),
+    key("thermal.interval", "1s", Kind::Duration { min_ms: 10, max_ms: HOUR }, "between two readings"),
+    key("thermal.fair_celsius", "70", CELSIUS, "from here: level fair"),
+    key("thermal.serious_celsius", "80", CELSIUS, "from here the batch is halved"),
+    key("thermal.critical_celsius", "90", CELSIUS, "from here new requests get 503"),
+    key("thermal.emergency_celsius", "100", CELSIUS, "from here nothing is computed"),
     key("engine.max_num_seqs", "64", Kind::Integer { min: 1, max: 65_536 }, "sequences that run at once"),
     key(
         "engine.max_num_batched_tokens",
@@ -184,7 +247,13 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("served-model-name", "model.served_names"),
     ("load-format", "model.load_format"),
     ("device", "model.device"),
+    ("admin", "server.admin"),
     ("queue-capacity", "batching.queue_capacity"),
+    ("queue-token-capacity", "batching.queue_token_capacity"),
+    ("strategy", "batching.strategy"),
+    ("policy", "batching.policy"),
+    ("max-stall-ms", "batching.max_stall_ms"),
+    ("thermal-path", "thermal.path"),
     ("max-num-seqs", "engine.max_num_seqs"),
     ("max-num-batched-tokens", "engine.max_num_batched_tokens"),
     ("max-model-len", "engine.max_model_len"),
@@ -221,6 +290,7 @@ impl Kind {
             Kind::Duration { min_ms, max_ms } => {
                 format!("a duration with a unit (ms, s, m, h) from {min_ms}ms to {}s", max_ms / 1_000)
             }
+            Kind::Share => "a number above 0 and at most 1".into(),
             Kind::OneOf(names) => format!("one of {}", names.join(", ")),
             Kind::NotYet(feature) => format!("not set: {feature} are not in this version"),
         }

@@ -14,8 +14,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
 use crate::model::{DeviceChoice, LoadFormat, LoadOptions};
 use crate::scheduler::Preemption;
+use crate::scheduler::policy::{PolicyConfig, PolicyKind};
+use crate::scheduler::thermal::Thresholds;
+use crate::units::Micros;
 
 pub use cli::{Command, InspectFormat};
 use raw::{Merged, Origin};
@@ -26,7 +30,9 @@ use values::Reader;
 pub struct Config {
     pub server: ServerConfig,
     pub model: ModelConfig,
-    pub batching: BatchingConfig,
+    pub intake: intake::Config,
+    pub policy: PolicyConfig,
+    pub thermal: ThermalConfig,
     pub engine: EngineConfig,
     pub kv_cache: KvCacheConfig,
     pub logging: LoggingConfig,
@@ -44,6 +50,15 @@ pub struct ServerConfig {
     pub header_timeout: Duration,
     pub max_body_bytes: usize,
     pub max_connections: usize,
+    pub admin: AdminAccess,
+}
+
+/// Who may use `/admin`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminAccess {
+    Loopback,
+    Any,
+    Off,
 }
 
 #[derive(Clone, Debug)]
@@ -56,8 +71,11 @@ pub struct ModelConfig {
 }
 
 #[derive(Clone, Debug)]
-pub struct BatchingConfig {
-    pub queue_capacity: usize,
+pub struct ThermalConfig {
+    /// A folder of thermal zones; `None` reads none.
+    pub path: Option<PathBuf>,
+    pub interval: Duration,
+    pub thresholds: Thresholds,
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +85,8 @@ pub struct EngineConfig {
     /// `None` is the model's context.
     pub max_model_len: Option<u32>,
     pub preemption: Preemption,
+    /// How long prefills may keep running streams waiting; `None` is for ever.
+    pub max_stall: Option<Micros>,
     pub multi_step_count: usize,
     /// `None` is what the container may use.
     pub threads: Option<usize>,
@@ -104,6 +124,8 @@ pub enum ConfigError {
     NotYet { key: String, origin: Origin, feature: &'static str },
     #[error("{key} = {value:?} ({origin}) is not allowed: it must be {allowed}")]
     BadValue { key: &'static str, value: String, origin: Origin, allowed: String },
+    #[error("{section}.{param} contradicts another key: {message}")]
+    Contradiction { section: &'static str, param: &'static str, message: String },
     #[error("{}: {message}", path.display())]
     File { path: PathBuf, message: String },
     #[error(
@@ -163,7 +185,9 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
     Ok(Config {
         server: server(read)?,
         model: model(read)?,
-        batching: BatchingConfig { queue_capacity: read.integer("batching.queue_capacity")? as usize },
+        intake: intake(read)?,
+        policy: policy(read)?,
+        thermal: thermal(read)?,
         engine: engine(read)?,
         kv_cache: KvCacheConfig {
             block_size: read.integer("kv_cache.block_size")? as usize,
@@ -193,6 +217,10 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
         header_timeout: read.duration("server.header_timeout")?,
         max_body_bytes: read.integer("server.max_body_bytes")? as usize,
         max_connections: read.integer("server.max_connections")? as usize,
+        admin: read.one_of(
+            "server.admin",
+            &[("loopback", AdminAccess::Loopback), ("any", AdminAccess::Any), ("off", AdminAccess::Off)],
+        )?,
     })
 }
 
@@ -223,6 +251,67 @@ fn device(read: &Reader) -> Result<DeviceChoice, ConfigError> {
     }
 }
 
+fn intake(read: &Reader) -> Result<intake::Config, ConfigError> {
+    let whole = |key| read.integer(key).map(|n| n as usize);
+    let config = intake::Config {
+        capacity: Capacity {
+            requests: whole("batching.queue_capacity")?,
+            tokens: whole("batching.queue_token_capacity")?,
+        },
+        flush: FlushConfig {
+            strategy: read.one_of("batching.strategy", &StrategyKind::ALL.map(|kind| (kind.name(), kind)))?,
+            min_batch_size: whole("batching.min_batch_size")?,
+            max_batch_size: whole("batching.max_batch_size")?,
+            min_wait: read.ms("batching.min_wait_ms")?,
+            max_wait: read.ms("batching.max_wait_ms")?,
+            queue_depth_low: whole("batching.queue_depth_low_threshold")?,
+            queue_depth_high: whole("batching.queue_depth_high_threshold")?,
+            target_p99: read.ms("batching.target_p99_ms")?,
+            idle_release: read.boolean("batching.idle_release")?,
+            bucketing: read.boolean("batching.token_bucketing_enabled")?,
+            priorities: read.boolean("batching.priority_enabled")?,
+        },
+        max_waits: [
+            read.ms("batching.max_wait_critical_ms")?,
+            read.ms("batching.max_wait_high_ms")?,
+            read.ms("batching.max_wait_normal_ms")?,
+            read.ms("batching.max_wait_low_ms")?,
+        ],
+        aging: read.ms("batching.aging_ms")?,
+        fairness: FairnessConfig {
+            max_seat_share: read.share("batching.fair_share_max")?,
+            ..FairnessConfig::default()
+        },
+        queue_timeout: read.micros("batching.queue_timeout")?,
+    };
+    config.check().map_err(|(param, message)| ConfigError::Contradiction { section: "batching", param, message })?;
+    Ok(config)
+}
+
+fn policy(read: &Reader) -> Result<PolicyConfig, ConfigError> {
+    Ok(PolicyConfig {
+        kind: read.one_of("batching.policy", &PolicyKind::ALL.map(|kind| (kind.name(), kind)))?,
+        decode_burst_budget: read.integer("batching.decode_burst_budget")? as usize,
+        ..PolicyConfig::default()
+    })
+}
+
+fn thermal(read: &Reader) -> Result<ThermalConfig, ConfigError> {
+    let celsius = |key| read.integer(key).map(|n| n as f64);
+    let thresholds = Thresholds {
+        fair: celsius("thermal.fair_celsius")?,
+        serious: celsius("thermal.serious_celsius")?,
+        critical: celsius("thermal.critical_celsius")?,
+        emergency: celsius("thermal.emergency_celsius")?,
+    };
+    if ![thresholds.fair, thresholds.serious, thresholds.critical, thresholds.emergency].is_sorted() {
+        let message = "fair, serious, critical and emergency must rise".to_owned();
+        return Err(ConfigError::Contradiction { section: "thermal", param: "fair_celsius", message });
+    }
+    let path = Some(read.text("thermal.path")).filter(|path| !path.is_empty()).map(PathBuf::from);
+    Ok(ThermalConfig { path, interval: read.duration("thermal.interval")?, thresholds })
+}
+
 fn engine(read: &Reader) -> Result<EngineConfig, ConfigError> {
     let victims = [
         ("most_recent", Preemption::MostRecent),
@@ -234,6 +323,7 @@ fn engine(read: &Reader) -> Result<EngineConfig, ConfigError> {
         max_num_batched_tokens: read.integer("engine.max_num_batched_tokens")? as usize,
         max_model_len: read.auto("engine.max_model_len")?.map(|n| n as u32),
         preemption: read.one_of("engine.preemption", &victims)?,
+        max_stall: Some(read.ms("batching.max_stall_ms")?).filter(|stall| *stall > Micros::ZERO),
         multi_step_count: read.integer("engine.multi_step_count")? as usize,
         threads: read.auto("engine.threads")?.map(|n| n as usize),
         drain_timeout: read.duration("engine.drain_timeout")?,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::ConfigError;
 use super::keys::{self, Kind};
 use super::raw::{Entry, Merged};
+use crate::units::Micros;
 
 const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 
@@ -72,6 +73,20 @@ impl<'a> Reader<'a> {
         let Kind::Duration { min_ms, max_ms } = Self::kind(key) else { panic!("{key} is no duration") };
         let millis = millis(self.text(key)).filter(|ms| (min_ms..=max_ms).contains(ms));
         millis.map(Duration::from_millis).ok_or_else(|| self.out_of_range(key))
+    }
+
+    /// Milliseconds in a key whose name says so.
+    pub fn ms(&self, key: &'static str) -> Result<Micros, ConfigError> {
+        self.integer(key).map(Micros::from_millis)
+    }
+
+    pub fn micros(&self, key: &'static str) -> Result<Micros, ConfigError> {
+        self.duration(key).map(|duration| Micros(duration.as_micros() as u64))
+    }
+
+    pub fn share(&self, key: &'static str) -> Result<f64, ConfigError> {
+        let share = self.text(key).parse::<f64>().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+        share.ok_or_else(|| self.out_of_range(key))
     }
 
     pub fn one_of<T: Copy>(&self, key: &'static str, values: &[(&str, T)]) -> Result<T, ConfigError> {

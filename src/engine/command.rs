@@ -2,24 +2,30 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::report::Snapshot;
 use crate::request::{Event, Request, RequestError};
-use crate::units::SeqId;
+use crate::scheduler::thermal::{Level, Reading};
+use crate::units::{Micros, SeqId};
 
-/// An order to the engine loop. Taken between steps; while a step runs they are buffered.
+use super::control::{Change, Changed};
+use super::permit::Permit;
+use super::stats::{EngineStats, LiveSequence};
+use super::trace::Trace;
+
+/// An order to the engine loop. Taken between steps; while a step runs they are buffered, or, where they concern only what
+/// stayed home (queries, the queue), carried out at once.
 #[derive(Debug)]
 pub enum EngineCommand {
     /// All sequences of the group are queued, or none is.
     Submit {
         group: Vec<Submission>,
-        reply: oneshot::Sender<Result<(), RequestError>>,
+        reply: oneshot::Sender<Result<Accepted, RequestError>>,
     },
     /// Ends a sequence wherever it is; unknown or ended ones are ignored.
     Abort {
         seq: SeqId,
     },
     Stats {
-        reply: oneshot::Sender<Snapshot>,
+        reply: oneshot::Sender<EngineStats>,
     },
     /// No step starts until `Resume`; requests are still queued.
     Pause,
@@ -31,12 +37,48 @@ pub enum EngineCommand {
     },
     /// Everything live is ended with [`RequestError::ShuttingDown`] and the loop returns.
     Shutdown,
+    /// Another strategy, policy or limit, from the next step on.
+    Change {
+        change: Change,
+        reply: oneshot::Sender<Result<Vec<Changed>, RequestError>>,
+    },
+    /// What the sensor says.
+    Temperature(Reading),
+    /// The operator's word instead of the sensor's; `None` returns to the sensor. The reply is the level before.
+    Thermal {
+        force: Option<Level>,
+        reply: oneshot::Sender<Level>,
+    },
+    ResetStats,
+    /// All live sequences.
+    Requests {
+        reply: oneshot::Sender<Vec<LiveSequence>>,
+    },
+    /// How the sequences of a request were scheduled; empty if it is unknown or forgotten.
+    Trace {
+        id: String,
+        reply: oneshot::Sender<Vec<Trace>>,
+    },
+    /// Ends all sequences of a request with [`RequestError::Aborted`]; the reply is their number.
+    Cancel {
+        id: String,
+        reply: oneshot::Sender<usize>,
+    },
 }
 
-/// A request and the way back to its client. The channel holds the request's own `max_tokens` plus its last event, so
+/// A request and the way back to its client. The channel holds the request's own `max_tokens` plus its last events, so
 /// the loop never waits on a slow client and memory stays bounded.
 #[derive(Debug)]
 pub struct Submission {
     pub request: Request,
     pub events: mpsc::Sender<Event>,
+    /// Its place in the queue, given back when it leaves.
+    pub permit: Permit,
+}
+
+/// A group is queued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// From its arrival to its first token; `None` while nothing was measured.
+    pub predicted_ttft: Option<Micros>,
 }

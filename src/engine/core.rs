@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::kv::BlockPool;
-use crate::report::{Snapshot, StepFacts, StepReport};
+use crate::report::{Decision, SequenceView, Snapshot, StepFacts, StepReport};
 use crate::request::{Event, Request, RequestError};
-use crate::scheduler::{self, Scheduler, StepPlan};
+use crate::scheduler::thermal::Level;
+use crate::scheduler::{self, Backlog, Scheduler, StepCost, StepLoad, StepPlan};
 use crate::step::{BatchChunk, Outcome, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId};
 
@@ -33,6 +34,22 @@ pub struct Core<E> {
     steps_total: u64,
     /// Of schedulers that were given up; see [`Core::start_over`].
     preemptions_before: u64,
+    thermal: Level,
+    /// What the last call computed, until its duration is known.
+    load: StepLoad,
+}
+
+/// The core at a glance, for those who stay home while it is away.
+#[derive(Clone, Debug, Default)]
+pub struct CoreView {
+    pub snapshot: Snapshot,
+    /// Seats, and how many of them are free.
+    pub seats: usize,
+    pub free_seats: usize,
+    pub backlog: Backlog,
+    pub sequences: Vec<SequenceView>,
+    pub earliest_deadline: Option<Micros>,
+    pub cost: StepCost,
 }
 
 impl<E: Executor> Core<E> {
@@ -45,12 +62,33 @@ impl<E: Executor> Core<E> {
             live: BTreeSet::new(),
             steps_total: 0,
             preemptions_before: 0,
+            thermal: Level::Nominal,
+            load: StepLoad::default(),
         }
     }
 
-    /// How many more sequences the scheduler has seats for.
-    pub fn room(&self) -> usize {
-        self.scheduler.free_seats()
+    /// Other limits or another policy, from the next plan on.
+    pub fn configure(&mut self, config: scheduler::Config) {
+        self.config.scheduler = config;
+        self.scheduler.configure(config);
+    }
+
+    pub fn set_thermal(&mut self, level: Level) {
+        self.thermal = level;
+        self.scheduler.set_thermal(level);
+    }
+
+    /// Ends the sequences whose deadline has passed; their clients are to hear the errors.
+    pub fn expire(&mut self, now: Micros) -> Vec<(SeqId, RequestError)> {
+        let overdue = self.scheduler.overdue(now);
+        overdue.iter().for_each(|(seq, _)| self.abort(*seq));
+        overdue
+    }
+
+    /// The last call took so long; the cost model learns from it.
+    pub fn observe(&mut self, elapsed: Micros) {
+        let load = std::mem::take(&mut self.load);
+        self.scheduler.observe(&load, elapsed);
     }
 
     pub fn admit(&mut self, requests: Vec<Request>) {
@@ -110,6 +148,9 @@ impl<E: Executor> Core<E> {
     }
 
     fn step(&mut self, plan: StepPlan, report: &mut StepReport) {
+        report.pending_out = report.events.len();
+        decisions(&plan, &mut report.decisions);
+        self.load = self.load + plan.load;
         let batch = self.scheduler.batch(&plan, &self.pool);
         let (output, rerun) = match self.try_run(&batch) {
             Ok(output) => (output, false),
@@ -121,6 +162,7 @@ impl<E: Executor> Core<E> {
             prefill_tokens: plan.prefill_tokens(),
             decode_tokens: plan.decode_tokens(),
             preempted: plan.preempted.len(),
+            predicted: plan.predicted,
             rerun,
         });
         report.events.extend(self.scheduler.commit(plan, &output, &mut self.pool));
@@ -152,6 +194,7 @@ impl<E: Executor> Core<E> {
     fn start_over(&mut self, report: &mut StepReport) {
         self.preemptions_before += self.scheduler.preemptions_total();
         let broken = std::mem::replace(&mut self.scheduler, Scheduler::new(self.config.scheduler));
+        self.scheduler.set_thermal(self.thermal);
         let pool = std::mem::replace(&mut self.pool, BlockPool::new(self.config.num_blocks, self.config.block_size));
         // Their block tables no longer add up; dropping them would trip over that, and they hold no memory to speak of.
         std::mem::forget((broken, pool));
@@ -167,6 +210,19 @@ impl<E: Executor> Core<E> {
         }
     }
 
+    pub fn view(&self) -> CoreView {
+        let sequences = self.scheduler.sequences();
+        CoreView {
+            snapshot: self.snapshot(),
+            seats: self.scheduler.seats(),
+            free_seats: self.scheduler.free_seats(),
+            backlog: self.scheduler.backlog(),
+            earliest_deadline: sequences.iter().filter_map(|view| view.deadline).min(),
+            sequences,
+            cost: self.scheduler.cost().clone(),
+        }
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             waiting: self.scheduler.waiting(),
@@ -178,6 +234,17 @@ impl<E: Executor> Core<E> {
             ..Snapshot::default()
         }
     }
+}
+
+/// What a plan decided, for the traces.
+fn decisions(plan: &StepPlan, into: &mut Vec<(SeqId, Decision)>) {
+    into.extend(plan.preempted.iter().map(|lost| (lost.seq, Decision::Preempted { by: lost.by })));
+    into.extend(plan.waits.iter().map(|&(seq, cause)| (seq, Decision::Waits(cause))));
+    into.extend(plan.admitted.iter().map(|&seq| (seq, Decision::Admitted { cached_tokens: 0 })));
+    let prefills = plan.chunks.iter().filter(|chunk| !chunk.decode);
+    into.extend(
+        prefills.map(|chunk| (chunk.seq, Decision::Prefill { from: chunk.tokens.start, to: chunk.tokens.end })),
+    );
 }
 
 fn ended(report: &StepReport) -> impl Iterator<Item = SeqId> + '_ {

@@ -2,20 +2,27 @@
 //!
 //! ```text
 //! EngineHandle ─ EngineCommand ─▶ run.rs (one task)
-//!                                  │  home: inbox (intake, orders), outlets (events to clients)
+//!                                  │  home: inbox (intake, orders), outlets (events to clients), traces, measurements
 //!                                  │  away: core (scheduler, block pool, executor), moved into spawn_blocking and back
 //! clients ◀────── Event ───────────┘
 //! ```
 //! No lock is shared with a step: what a step needs travels with it, what commands touch stays home.
 
 pub mod command;
+pub mod control;
 pub mod core;
 pub mod executor;
 pub mod forward;
 pub mod handle;
 pub mod heartbeat;
+pub mod home;
 pub mod inbox;
 pub mod outlet;
+pub mod permit;
+mod predict;
 pub mod run;
+pub mod stats;
+pub mod trace;
+mod window;
 
 pub use handle::EngineHandle;

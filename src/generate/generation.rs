@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::{Choice, Delta};
 use crate::engine::EngineHandle;
 use crate::request::{Event, RequestError};
-use crate::units::{SeqId, TokenId};
+use crate::units::{Micros, SeqId, TokenId};
 
 /// A running request. Dropping it aborts what is unfinished.
 pub struct Generation {
@@ -17,6 +17,8 @@ pub struct Generation {
     pub choices: u32,
     /// The client asked for more tokens than the context leaves.
     pub max_tokens_clamped: bool,
+    /// From its arrival; `None` while nothing was measured.
+    pub predicted_ttft: Option<Micros>,
     /// One per choice; `None` when it has ended.
     running: Vec<Option<(Choice, mpsc::Receiver<Event>)>>,
     /// Said and not handed out yet: what one event brought, at most two deltas.
@@ -38,6 +40,7 @@ impl Generation {
             prompt_tokens,
             choices: choices.len() as u32,
             max_tokens_clamped,
+            predicted_ttft: None,
             running: choices.into_iter().zip(events).map(Some).collect(),
             said: VecDeque::new(),
             first: 0,

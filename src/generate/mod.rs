@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::EngineHandle;
-use crate::request::{Built, FinishReason, Limits, Prompt, RawRequest, RequestError, check_tokens};
+use crate::engine::permit::Permit;
+use crate::request::{Built, Checked, FinishReason, Limits, Prompt, RawRequest, RequestError, check_tokens};
 use crate::text::{ChatTemplate, ContentGuard, Tokenizer, detokenize};
 use crate::units::{SeqId, TokenId};
 
@@ -57,6 +58,16 @@ struct Shared {
     aliases: Vec<String>,
     next_seq: AtomicU64,
 }
+
+/// A request that was checked and has its places in the queue. Dropped, it gives them back.
+pub struct Admitted {
+    raw: RawRequest,
+    checked: Checked,
+    permit: Permit,
+}
+
+/// What a chat template or a post-processor may add, for the bound before tokenising.
+const TEMPLATE_TOKENS: usize = 64;
 
 /// What a choice of a [`Generation`] says. Exactly one of `Finished` and `Failed` comes for each, last.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,9 +123,27 @@ impl Generator {
     ///
     /// Dropped while it waits, it leaves nothing behind in the engine.
     pub async fn start(&self, raw: RawRequest) -> Result<Generation, RequestError> {
+        let admitted = self.admit(raw)?;
+        self.submit(admitted).await
+    }
+
+    /// Checks a request and takes its places in the queue. First, and before anything costs time: a request that is out of
+    /// bounds, or for which there is no room, is refused for the price of looking at it.
+    pub fn admit(&self, raw: RawRequest) -> Result<Admitted, RequestError> {
         let shared = &self.0;
-        // First, and before anything costs time: a request out of bounds is refused for the price of looking at it.
         let checked = raw.check(&shared.limits, entropy())?;
+        let choices = checked.choices() as usize;
+        // Each token has at least a byte of text, or is written by the template or the post-processor.
+        let bound =
+            prepare::bytes(&raw.prompt).saturating_add(TEMPLATE_TOKENS).min(shared.limits.max_model_len as usize);
+        let permit = shared.engine.permit(choices, choices * bound, jitter())?;
+        Ok(Admitted { raw, checked, permit })
+    }
+
+    /// Renders, tokenises and submits what was admitted.
+    pub async fn submit(&self, admitted: Admitted) -> Result<Generation, RequestError> {
+        let shared = &self.0;
+        let Admitted { raw, checked, permit } = admitted;
         let prompt_tokens = prepare::tokens(&shared.preparer, raw.prompt, AddSpecial::Yes).await?;
         let ids = || SeqId(shared.next_seq.fetch_add(1, Ordering::Relaxed));
         let Built { requests, max_tokens_clamped } =
@@ -122,8 +151,11 @@ impl Generator {
         let choices =
             requests.iter().map(|request| Choice::new(&shared.preparer.tokenizer, request, &raw.stop)).collect();
         let mut unfinished = Unfinished::new(shared.engine.clone(), requests.iter().map(|request| request.id()));
-        let events = shared.engine.submit(requests).await.inspect_err(|_| unfinished.refused())?;
-        Ok(Generation::new(prompt_tokens, max_tokens_clamped, choices, events, unfinished))
+        let submitted = shared.engine.submit(requests, permit).await;
+        let (accepted, events) = submitted.inspect_err(|_| unfinished.refused())?;
+        let mut generation = Generation::new(prompt_tokens, max_tokens_clamped, choices, events, unfinished);
+        generation.predicted_ttft = accepted.predicted_ttft;
+        Ok(generation)
     }
 
     /// The tokens of a prompt. A chat is rendered as for a completion; `add_special` is for texts, since a template writes
@@ -167,6 +199,11 @@ impl Generator {
 /// The seed of a request that brought none: the standard library's hash keys are random, and differ from call to call.
 fn entropy() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+/// Where in its spread the advice to a refused client falls, 0 to 1.
+fn jitter() -> f64 {
+    (entropy() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 #[cfg(test)]

@@ -44,11 +44,11 @@ pub async fn tokens(
     spawn_blocking(move || preparer.tokens(&prompt, add_special)).await.unwrap_or(Err(RequestError::Internal))
 }
 
-fn bytes(prompt: &Prompt) -> usize {
+/// Of its text; token ids count one each, for they are only compared with the vocabulary.
+pub fn bytes(prompt: &Prompt) -> usize {
     match prompt {
         Prompt::Text(text) => text.len(),
-        // Only compared with the vocabulary.
-        Prompt::Tokens(_) => 0,
+        Prompt::Tokens(ids) => ids.len(),
         Prompt::Chat(messages) => messages
             .iter()
             .map(|m| m.role.len() + m.content.len() + m.name.as_ref().map_or(0, String::len) + MESSAGE_BYTES)

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::engine::command::{EngineCommand, Submission};
+use crate::engine::command::{Accepted, EngineCommand, Submission};
+use crate::engine::permit::Gate;
+use crate::intake::Capacity;
 use crate::request::{ChatMessage, Event, Prompt};
 use crate::step::{Logprobs, Sampled};
 use crate::text::fixtures;
@@ -28,7 +30,7 @@ impl Scene {
         let (sender, commands) = mpsc::channel(64);
         let tokenizer = Arc::new(fixtures::byte_level());
         let generator = Generator::new(GeneratorParts {
-            engine: EngineHandle::new(sender),
+            engine: EngineHandle::new(sender, Gate::new(Capacity { requests: 1_000, tokens: 1 << 30 })),
             tokenizer: Arc::clone(&tokenizer),
             template,
             eos: vec![fixtures::END],
@@ -41,7 +43,8 @@ impl Scene {
 
     /// Starts a request that the loop accepts.
     async fn start(&mut self, raw: RawRequest) -> (Generation, Vec<Submission>) {
-        let (generation, group) = tokio::join!(self.generator.start(raw), accept(&mut self.commands, Ok(())));
+        let (generation, group) =
+            tokio::join!(self.generator.start(raw), accept(&mut self.commands, Ok(Accepted::default())));
         (generation.unwrap(), group)
     }
 
@@ -59,7 +62,10 @@ impl Scene {
     }
 }
 
-async fn accept(commands: &mut mpsc::Receiver<EngineCommand>, answer: Result<(), RequestError>) -> Vec<Submission> {
+async fn accept(
+    commands: &mut mpsc::Receiver<EngineCommand>,
+    answer: Result<Accepted, RequestError>,
+) -> Vec<Submission> {
     let Some(EngineCommand::Submit { group, reply }) = commands.recv().await else { panic!("not a submission") };
     reply.send(answer).unwrap();
     group

@@ -103,6 +103,16 @@ pub struct Metrics {
     step_reruns: IntCounter,
     batch_size: Histogram,
     batch_tokens: Histogram,
+    step_duration: Histogram,
+    stalls: IntCounter,
+    batches: IntCounterVec,
+    flushed_requests: Histogram,
+    queue_time: Histogram,
+    queue_depth: [IntGauge; 4],
+    drain_rate: Gauge,
+    /// Early, late.
+    ttft_prediction_error: [Histogram; 2],
+    thermal_level: IntGauge,
 }
 
 impl Metrics {
@@ -114,9 +124,39 @@ impl Metrics {
     }
 
     /// A sequence's first token, this long after it was queued.
-    pub fn first_token(&self, since_queued: Micros) {
+    /// `predicted` is what the client was told.
+    pub fn first_token(&self, since_queued: Micros, predicted: Option<Micros>) {
         self.generation_tokens.inc();
         self.time_to_first_token.observe(since_queued.as_secs_f64());
+        if let Some(predicted) = predicted {
+            let late = since_queued.as_secs_f64() - predicted.as_secs_f64();
+            let side = usize::from(late > 0.0);
+            self.ttft_prediction_error[side].observe(late.abs());
+        }
+    }
+
+    /// A batch left the queue; each of its requests had waited so long.
+    pub fn released(&self, waits: impl ExactSizeIterator<Item = Micros>, cause: &str) {
+        self.batches.with_label_values(&[cause]).inc();
+        self.flushed_requests.observe(waits.len() as f64);
+        waits.for_each(|wait| self.queue_time.observe(wait.as_secs_f64()));
+    }
+
+    /// Queued requests by priority, highest first, and how fast the queue drains.
+    pub fn queue(&self, depths: [usize; 4], drained_per_s: f64) {
+        self.queue_depth.iter().zip(depths).for_each(|(gauge, depth)| gauge.set(depth as i64));
+        self.drain_rate.set(drained_per_s);
+    }
+
+    /// 0 nominal to 4 emergency.
+    pub fn thermal(&self, level: usize) {
+        self.thermal_level.set(level as i64);
+    }
+
+    /// A step took so long; with `max_stall` and sequences that decode it should not take longer than that.
+    pub fn step_time(&self, elapsed: Micros, max_stall: Option<Micros>) {
+        self.step_duration.observe(elapsed.as_secs_f64());
+        self.stalls.inc_by(max_stall.is_some_and(|max| elapsed > max).into());
     }
 
     /// A later token, this long after the one before it; time spent preempted counts.

@@ -1,10 +1,13 @@
 //! Names, help texts, buckets, and the text of `/metrics`.
 
 use prometheus::core::Collector;
-use prometheus::{Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
-use prometheus::{TextEncoder, proto::MetricFamily};
+use prometheus::{
+    Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder, proto::MetricFamily,
+};
 
 use super::{Metrics, Outcome, Route};
+use crate::request::Priority;
 
 // vLLM's buckets, so that its dashboards fit.
 const TTFT: [f64; 22] = [
@@ -17,11 +20,12 @@ const E2E: [f64; 20] = [
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
     1920.0,
 ];
+const STEP: [f64; 15] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 const SEQUENCES: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 const TOKENS: [f64; 13] = [1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
 
 /// Our name and vLLM's for the same series.
-const TWINS: [(&str, &str); 10] = [
+const TWINS: [(&str, &str); 11] = [
     ("forebay_num_requests_running", "vllm:num_requests_running"),
     ("forebay_num_requests_waiting", "vllm:num_requests_waiting"),
     ("forebay_kv_cache_usage_perc", "vllm:kv_cache_usage_perc"),
@@ -32,6 +36,7 @@ const TWINS: [(&str, &str); 10] = [
     ("forebay_inter_token_latency_seconds", "vllm:inter_token_latency_seconds"),
     ("forebay_e2e_request_latency_seconds", "vllm:e2e_request_latency_seconds"),
     ("forebay_sequences_finished_total", "vllm:request_success_total"),
+    ("forebay_request_queue_time_seconds", "vllm:request_queue_time_seconds"),
 ];
 
 pub fn register(registry: Registry) -> Metrics {
@@ -54,6 +59,21 @@ pub fn register(registry: Registry) -> Metrics {
         "forebay_sequences_finished_total",
         "Sequences that completed, by finish reason.",
         &["finished_reason"],
+    );
+    let depths = add(
+        &registry,
+        must(IntGaugeVec::new(Opts::new("forebay_batcher_queue_depth", "Queued requests by priority."), &["priority"])),
+    );
+    let errors_of = add(
+        &registry,
+        must(HistogramVec::new(
+            HistogramOpts::new(
+                "forebay_ttft_prediction_error_seconds",
+                "How far the first token was from its prediction, by side (early, late).",
+            )
+            .buckets(TTFT.to_vec()),
+            &["side"],
+        )),
     );
     Metrics {
         requests: Route::ALL
@@ -83,6 +103,26 @@ pub fn register(registry: Registry) -> Metrics {
         step_reruns: counter("forebay_engine_step_reruns_total", "Passes that failed and were rerun one by one."),
         batch_size: histogram("forebay_batcher_batch_size", "Sequences per forward pass.", &SEQUENCES),
         batch_tokens: histogram("forebay_batcher_batch_tokens", "Tokens per forward pass.", &TOKENS),
+        step_duration: histogram("forebay_engine_step_seconds", "One call of the engine's step.", &STEP),
+        stalls: counter("forebay_stall_budget_exceeded_total", "Steps that took longer than max_stall_ms."),
+        batches: labelled(
+            "forebay_batches_released_total",
+            "Batches that left the queue, by what made them flow.",
+            &["cause"],
+        ),
+        flushed_requests: histogram(
+            "forebay_released_batch_size",
+            "Requests per batch that left the queue.",
+            &SEQUENCES,
+        ),
+        queue_time: histogram("forebay_request_queue_time_seconds", "From queued to released.", &TTFT),
+        queue_depth: Priority::ALL.map(|priority| depths.with_label_values(&[priority.name()])),
+        drain_rate: add(
+            &registry,
+            must(Gauge::new("forebay_queue_drain_rate", "Requests that leave the queue per second, lately.")),
+        ),
+        ttft_prediction_error: ["early", "late"].map(|side| errors_of.with_label_values(&[side])),
+        thermal_level: gauge("forebay_thermal_level", "0 nominal, 1 fair, 2 serious, 3 critical, 4 emergency."),
         registry,
     }
 }

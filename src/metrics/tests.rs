@@ -52,7 +52,7 @@ fn vllm_gauges_exist_from_the_start_with_one_series_each() {
 #[test]
 fn latencies_tokens_and_steps_are_counted_under_both_names() {
     let metrics = Metrics::new();
-    metrics.first_token(Micros::from_millis(30));
+    metrics.first_token(Micros::from_millis(30), Some(Micros::from_millis(50)));
     metrics.next_token(Micros::from_millis(12));
     metrics.next_token(Micros::from_millis(12));
     let facts = StepFacts { sequences: 3, prefill_tokens: 10, decode_tokens: 2, preempted: 1, ..StepFacts::default() };

@@ -23,6 +23,8 @@ pub enum RequestError {
     ModelNotFound { model: String },
     #[error("there is no such route: {path}")]
     RouteNotFound { path: String },
+    #[error("{message}")]
+    Forbidden { message: String },
     #[error("{method} is not allowed here")]
     MethodNotAllowed { method: String },
     #[error("the body is larger than {limit} bytes")]

@@ -52,8 +52,6 @@ pub struct Origin {
     /// Whom the fair share counts it for; empty is everyone who did not say.
     pub tenant: Arc<str>,
     pub received: Micros,
-    /// The client wants to read how it was scheduled.
-    pub traced: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -403,6 +401,16 @@ pub enum FinishReason {
     Length,
     /// The client went away or the operator ended it.
     Abort,
+}
+
+impl FinishReason {
+    pub const fn name(self) -> &'static str {
+        match self {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+            FinishReason::Abort => "abort",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,18 +9,31 @@
 //! Being in a queue *is* the state: a `Waiting` has no block table, a
 //! `Running` always has one. There is no prefill phase: a sequence has known tokens and computed
 //! tokens, a step brings the second closer to the first, and who reaches the end draws.
+//!
+//! `planning.rs` builds a step: `policy/` orders, `budget.rs` counts tokens, sequences and predicted time (`cost.rs`),
+//! `preempt.rs` chooses victims, `thermal.rs` says what the temperature allows.
 
+mod budget;
+mod cost;
 mod plan;
+mod planning;
+pub mod policy;
 mod preempt;
 mod sequence;
+pub mod thermal;
 
 use std::collections::VecDeque;
 
 use crate::kv::{BlockPool, BlockTable};
+use crate::report::SequenceView;
 use crate::request::{Event, Request, RequestError};
 use crate::step::{BatchChunk, Outcome, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId};
 
+use policy::{PolicyConfig, PolicyExecutor};
+use thermal::Level;
+
+pub use cost::{StepCost, StepLoad};
 pub use plan::{Chunk, StepPlan};
 pub use preempt::Preemption;
 use sequence::{Advance, Running, Waiting};
@@ -34,6 +47,19 @@ pub struct Config {
     /// Prompt and completion together. One sequence of this length must fit the block pool.
     pub max_model_len: usize,
     pub preemption: Preemption,
+    pub policy: PolicyConfig,
+    /// While sequences decode, a step's prefills are cut so that it takes no longer, as predicted; `None` is no limit.
+    pub max_stall: Option<Micros>,
+}
+
+/// What is still to be computed, for predictions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Known and not computed, of sequences that wait or prefill.
+    pub prefill_tokens: usize,
+    pub decoding: usize,
+    /// Tokens that those attend to.
+    pub context_tokens: usize,
 }
 
 #[derive(Debug)]
@@ -45,100 +71,54 @@ pub struct Scheduler {
     running: Vec<Running>,
     arrivals: u64,
     preemptions_total: u64,
+    policy: PolicyExecutor,
+    cost: StepCost,
+    thermal: Level,
 }
 
 impl Scheduler {
     pub fn new(config: Config) -> Scheduler {
         assert!(config.max_num_seqs > 0 && config.max_num_batched_tokens > 0, "a step needs a seat and a token");
-        Scheduler { config, waiting: VecDeque::new(), running: Vec::new(), arrivals: 0, preemptions_total: 0 }
+        Scheduler {
+            config,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            arrivals: 0,
+            preemptions_total: 0,
+            policy: PolicyExecutor::new(config.policy),
+            cost: StepCost::default(),
+            thermal: Level::Nominal,
+        }
+    }
+
+    /// Other limits or another policy, from the next plan on. Who runs goes on running: with fewer seats than sequences,
+    /// seats are not given out again until enough are free.
+    pub fn configure(&mut self, config: Config) {
+        assert!(config.max_num_seqs > 0 && config.max_num_batched_tokens > 0, "a step needs a seat and a token");
+        if config.policy != self.config.policy {
+            self.policy.set_policy(config.policy);
+        }
+        self.config = config;
+    }
+
+    /// From [`Level::Serious`] on the batch is halved; in an emergency nothing is planned.
+    pub fn set_thermal(&mut self, level: Level) {
+        self.thermal = level;
+    }
+
+    /// A step of this load took so long.
+    pub fn observe(&mut self, load: &StepLoad, elapsed: Micros) {
+        self.cost.observe(load, elapsed);
+    }
+
+    pub fn cost(&self) -> &StepCost {
+        &self.cost
     }
 
     /// To the tail of the waiting queue.
     pub fn submit(&mut self, request: Request) {
         self.waiting.push_back(Waiting::new(request, self.arrivals));
         self.arrivals += 1;
-    }
-
-    /// The next step, blocks taken for it; `None` when nothing is live. Each plan must be committed.
-    ///
-    /// Decodes come first in the budget, so that a long prompt never stalls a running stream; then prefills under way;
-    /// then admissions, which stop at the first that does not fit.
-    pub fn plan(&mut self, pool: &mut BlockPool, _now: Micros) -> Option<StepPlan> {
-        let mut plan = StepPlan::default();
-        let mut budget = self.config.max_num_batched_tokens;
-        self.extend_running(&mut plan, &mut budget, pool, |running| running.remaining() == 1);
-        self.extend_running(&mut plan, &mut budget, pool, |running| running.remaining() > 1);
-        // Who was just preempted must not take the blocks back in the same step.
-        if plan.preempted.is_empty() {
-            self.admit(&mut plan, &mut budget, pool);
-        }
-        (!plan.chunks.is_empty()).then_some(plan)
-    }
-
-    /// Gives each running sequence of one kind its chunk, preempting others when blocks run out.
-    fn extend_running(
-        &mut self,
-        plan: &mut StepPlan,
-        budget: &mut usize,
-        pool: &mut BlockPool,
-        kind: impl Fn(&Running) -> bool,
-    ) {
-        let turn: Vec<SeqId> = self.running.iter().filter(|r| kind(r)).map(Running::id).collect();
-        for seq in turn {
-            if *budget == 0 {
-                return;
-            }
-            if self.make_room(seq, *budget, plan, pool) {
-                let running = self.find(seq).expect("made room for it");
-                *budget -= plan.push(running.chunk(*budget));
-            }
-        }
-    }
-
-    /// Grows the sequence's table for its next chunk, preempting until it fits. False when it is itself gone: preempted
-    /// for an older one, or the victim of its own growth.
-    fn make_room(&mut self, seq: SeqId, budget: usize, plan: &mut StepPlan, pool: &mut BlockPool) -> bool {
-        loop {
-            let Some(running) = self.running.iter_mut().find(|r| r.id() == seq) else { return false };
-            let tokens = running.chunk(budget).tokens.end as usize;
-            if running.table.grow(tokens, pool).is_ok() {
-                return true;
-            }
-            // Whoever already has its chunk in this step keeps its blocks: the step will write to them.
-            let candidates = self.running.iter().filter(|r| !plan.holds(r.id()));
-            let Some(victim) = self.config.preemption.victim(candidates, &self.running) else { return false };
-            self.preempt(victim, plan, pool);
-        }
-    }
-
-    fn preempt(&mut self, victim: SeqId, plan: &mut StepPlan, pool: &mut BlockPool) {
-        let Some(at) = self.running.iter().position(|r| r.id() == victim) else { return };
-        let (waiting, table) = self.running.remove(at).preempt();
-        table.release(pool);
-        // Preempted sequences stand at the head in the order of their arrival, before everyone who never ran.
-        let at = self.waiting.iter().position(|w| w.arrival > waiting.arrival).unwrap_or(self.waiting.len());
-        self.waiting.insert(at, waiting);
-        self.preemptions_total += 1;
-        plan.preempted.push(victim);
-    }
-
-    /// FIFO: stops at the first sequence that finds no seat, no budget, or not enough blocks for its known tokens.
-    fn admit(&mut self, plan: &mut StepPlan, budget: &mut usize, pool: &mut BlockPool) {
-        while *budget > 0 && self.running.len() < self.config.max_num_seqs {
-            let Some(waiting) = self.waiting.front() else { return };
-            let mut table = BlockTable::default();
-            // Blocks for all that is known, not only for the first chunk: half a prompt in the pool helps nobody. And for
-            // the token to be drawn, or the new one would be the first victim of its own first decode.
-            if table.grow(waiting.known() + 1, pool).is_err() {
-                return;
-            }
-            let Some(waiting) = self.waiting.pop_front() else { return table.release(pool) };
-            let running = waiting.admit(table);
-            plan.admitted.push(running.id());
-            *budget -= plan.push(running.chunk(*budget));
-            let at = self.running.partition_point(|r| r.arrival < running.arrival);
-            self.running.insert(at, running);
-        }
     }
 
     /// The plan in physical terms.
@@ -229,9 +209,43 @@ impl Scheduler {
         self.running.len()
     }
 
+    /// Seats, as many as the temperature allows.
+    pub fn seats(&self) -> usize {
+        self.thermal.batch(self.config.max_num_seqs)
+    }
+
     /// How many more sequences could run if there were blocks.
     pub fn free_seats(&self) -> usize {
-        self.config.max_num_seqs.saturating_sub(self.running.len() + self.waiting.len())
+        self.seats().saturating_sub(self.running.len() + self.waiting.len())
+    }
+
+    /// Live sequences whose deadline has passed, and what their clients are to hear.
+    pub fn overdue(&self, now: Micros) -> Vec<(SeqId, RequestError)> {
+        let overdue = self.requests().filter(|request| request.is_overdue(now));
+        overdue.map(|request| (request.id(), request.timed_out())).collect()
+    }
+
+    fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.running.iter().map(Running::request).chain(self.waiting.iter().map(Waiting::request))
+    }
+
+    /// All live sequences: who runs, oldest first, then who waits.
+    pub fn sequences(&self) -> Vec<SequenceView> {
+        self.running.iter().map(Running::view).chain(self.waiting.iter().map(Waiting::view)).collect()
+    }
+
+    pub fn backlog(&self) -> Backlog {
+        let mut backlog = Backlog::default();
+        for running in &self.running {
+            if running.decodes() {
+                backlog.decoding += 1;
+                backlog.context_tokens += running.tokens().len();
+            } else {
+                backlog.prefill_tokens += running.remaining();
+            }
+        }
+        backlog.prefill_tokens += self.waiting.iter().map(Waiting::known).sum::<usize>();
+        backlog
     }
 
     pub fn preemptions_total(&self) -> u64 {

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use crate::units::SeqId;
+use super::cost::StepLoad;
+use crate::report::{Preempted, Wait};
+use crate::units::{Micros, SeqId};
 
 /// A token range of one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,17 +24,15 @@ pub struct StepPlan {
     /// Sequences that took a seat in this step.
     pub admitted: Vec<SeqId>,
     /// Sequences that lost their blocks to others while this step was planned.
-    pub preempted: Vec<SeqId>,
+    pub preempted: Vec<Preempted>,
+    /// Live sequences that compute nothing in this step, and why.
+    pub waits: Vec<(SeqId, Wait)>,
+    pub load: StepLoad,
+    /// How long it will take, as far as the cost of a step is known.
+    pub predicted: Option<Micros>,
 }
 
 impl StepPlan {
-    /// Adds a chunk; returns its tokens, to be taken from the budget.
-    pub(super) fn push(&mut self, chunk: Chunk) -> usize {
-        let tokens = chunk.tokens.len();
-        self.chunks.push(chunk);
-        tokens
-    }
-
     pub fn holds(&self, seq: SeqId) -> bool {
         self.chunks.iter().any(|chunk| chunk.seq == seq)
     }

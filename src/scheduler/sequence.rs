@@ -1,8 +1,9 @@
 //! A sequence in its two states, and the ways between them.
 
 use crate::kv::BlockTable;
+use crate::report::{SequenceView, Stage};
 use crate::request::{FinishReason, Request};
-use crate::units::{SeqId, TokenId};
+use crate::units::{Micros, SeqId, TokenId};
 
 use super::plan::Chunk;
 
@@ -26,6 +27,8 @@ pub struct Running {
     pub computed: u32,
     pub table: BlockTable,
     pub arrival: u64,
+    /// When a chunk of it was last planned, or when it took its seat.
+    pub last_turn: Micros,
 }
 
 /// What a new token means for its sequence.
@@ -44,14 +47,22 @@ impl Waiting {
         self.request.id()
     }
 
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    pub fn view(&self) -> SequenceView {
+        view(&self.request, Stage::Waiting, 0, self.emitted.len(), 0)
+    }
+
     /// Tokens to compute before the next one can be drawn.
     pub fn known(&self) -> usize {
         self.request.prompt().len() + self.emitted.len()
     }
 
-    pub fn admit(self, table: BlockTable) -> Running {
+    pub fn admit(self, table: BlockTable, now: Micros) -> Running {
         let tokens = [self.request.prompt(), &self.emitted].concat();
-        Running { request: self.request, tokens, computed: 0, table, arrival: self.arrival }
+        Running { request: self.request, tokens, computed: 0, table, arrival: self.arrival, last_turn: now }
     }
 }
 
@@ -71,6 +82,20 @@ impl Running {
 
     pub fn tokens(&self) -> &[TokenId] {
         &self.tokens
+    }
+
+    pub fn generated(&self) -> usize {
+        self.tokens.len() - self.request.prompt().len()
+    }
+
+    /// Only its newest token is missing from the cache.
+    pub fn decodes(&self) -> bool {
+        self.remaining() == 1
+    }
+
+    pub fn view(&self) -> SequenceView {
+        let stage = if self.decodes() { Stage::Decode } else { Stage::Prefill };
+        view(&self.request, stage, self.computed as usize, self.generated(), self.table.ids().count())
     }
 
     /// Known tokens that are not computed; never 0 between steps. 1 once only the newest token is missing.
@@ -102,5 +127,20 @@ impl Running {
         } else {
             Advance::Continues
         }
+    }
+}
+
+fn view(request: &Request, stage: Stage, computed: usize, generated: usize, blocks: usize) -> SequenceView {
+    SequenceView {
+        seq: request.id(),
+        origin: request.origin().clone(),
+        priority: request.priority(),
+        stage,
+        deadline: request.deadline(),
+        prompt_tokens: request.prompt().len(),
+        max_tokens: request.max_tokens() as usize,
+        computed_tokens: computed,
+        generated_tokens: generated,
+        blocks,
     }
 }

@@ -65,7 +65,7 @@ async fn together<E: Executor>(rig: &Rig<E>, jobs: &[Job]) -> Vec<Option<Complet
         let (job, handle, produced, mut seen) = (job.clone(), rig.handle.clone(), produced.clone(), seen.clone());
         tokio::spawn(async move {
             seen.wait_for(|&n| n >= job.arrival).await.expect("the counter outlives its clients");
-            let submitted = handle.submit(vec![request(&job.prompt, job.max_tokens)]).await;
+            let submitted = rig::submit(&handle, vec![request(&job.prompt, job.max_tokens)]).await;
             let mut events = submitted.expect("accepted").remove(0);
             if let Some(patience) = job.abandoned_after {
                 for _ in 0..patience {
@@ -241,7 +241,7 @@ async fn a_paused_engine_queues_and_does_not_compute() {
     let rig = plain(Setup::default());
     rig.handle.pause().await.expect("loop");
     let events = rig.submit(&[7, 8, 9], 5).await;
-    let paused = rig.handle.stats().await.expect("stats");
+    let paused = rig.handle.stats().await.expect("stats").snapshot;
     assert!(paused.paused);
     assert_eq!((paused.queued, paused.running, paused.steps_total), (1, 0, 0), "{paused:?}");
     assert_eq!(rig.heartbeat.pulse(Micros::ZERO), Pulse::Resting);
@@ -265,7 +265,7 @@ async fn a_dropped_receiver_aborts_whether_queued_or_running() {
     drop((running, queued));
     // Whatever is submitted next gets the seat.
     assert_eq!(rig.complete(&[1, 2, 3], 3).await.tokens.len(), 3);
-    let after = rig.handle.stats().await.expect("stats");
+    let after = rig.handle.stats().await.expect("stats").snapshot;
     assert_eq!((after.queued, after.running, after.blocks_used), (0, 0, 0), "{after:?}");
     assert!(after.steps_total < 100, "the abandoned requests did not run to their ends: {after:?}");
 }
@@ -274,9 +274,9 @@ async fn a_dropped_receiver_aborts_whether_queued_or_running() {
 async fn a_full_queue_refuses_the_whole_group_at_once() {
     let rig = plain(Setup { queue_capacity: 2, ..Setup::default() });
     rig.handle.pause().await.expect("loop");
-    let refused = rig.handle.submit((0..3).map(|_| request(&[5, 6], 4)).collect()).await;
-    assert_eq!(refused.err(), Some(RequestError::QueueFull { capacity: 2, retry_after_s: 1 }));
-    let accepted = rig.handle.submit((0..2).map(|_| request(&[5, 6], 4)).collect()).await.expect("room for two");
+    let refused = rig::submit(&rig.handle, (0..3).map(|_| request(&[5, 6], 4)).collect()).await;
+    assert_eq!(refused.err(), Some(RequestError::QueueFull { capacity: 2, retry_after_s: 2 }));
+    let accepted = rig::submit(&rig.handle, (0..2).map(|_| request(&[5, 6], 4)).collect()).await.expect("room for two");
     rig.handle.resume().await.expect("loop");
     for events in accepted {
         assert_eq!(collect(events).await.tokens.len(), 4);
@@ -294,11 +294,11 @@ async fn a_drain_finishes_what_runs_and_refuses_the_rest() {
         async move { handle.drain().await }
     });
     assert_eq!(collect(queued).await.end, Err(RequestError::ShuttingDown));
-    let refused = rig.handle.submit(vec![request(&[1], 1)]).await;
+    let refused = rig::submit(&rig.handle, vec![request(&[1], 1)]).await;
     assert_eq!(refused.err(), Some(RequestError::ShuttingDown));
     assert_eq!(collect(running).await.end, Ok(FinishReason::Length));
     drained.await.expect("no panic").expect("the drain is answered");
-    assert!(rig.handle.stats().await.expect("stats").draining);
+    assert!(rig.handle.stats().await.expect("stats").snapshot.draining);
 }
 
 #[tokio::test]
@@ -314,7 +314,7 @@ async fn a_shutdown_ends_everything_with_a_clear_error() {
     let handle = rig.handle.clone();
     rig.join().await;
     assert_eq!(heartbeat.pulse(Micros::ZERO), Pulse::Ended);
-    assert_eq!(handle.submit(vec![request(&[1], 1)]).await.err(), Some(RequestError::EngineStopped));
+    assert_eq!(rig::submit(&handle, vec![request(&[1], 1)]).await.err(), Some(RequestError::EngineStopped));
 }
 
 #[tokio::test]

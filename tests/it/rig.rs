@@ -4,15 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay::clock::Clock;
+use forebay::engine::control::Tuning;
 use forebay::engine::core::{Config, Core};
 use forebay::engine::executor::Executor;
 use forebay::engine::forward::Forward;
 use forebay::engine::heartbeat::Heartbeat;
+use forebay::engine::home::{Home, HomeParts};
+use forebay::engine::permit::Gate;
 use forebay::engine::{EngineHandle, run};
-use forebay::intake;
+use forebay::intake::{self, Capacity};
 use forebay::metrics::Metrics;
 use forebay::model::{self, LoadOptions, Source};
 use forebay::request::{Event, FinishReason, Limits, Prompt, RawRequest, Request, RequestError};
+use forebay::scheduler::policy::PolicyConfig;
+use forebay::scheduler::thermal::Thresholds;
 use forebay::scheduler::{self, Preemption};
 use forebay::units::{SeqId, TokenId};
 use tokio::sync::mpsc;
@@ -71,6 +76,8 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         max_num_batched_tokens: setup.max_num_batched_tokens,
         max_model_len: context.min(setup.num_blocks * BLOCK_SIZE),
         preemption: setup.preemption,
+        policy: PolicyConfig::default(),
+        max_stall: None,
     };
     let config = Config {
         scheduler,
@@ -80,10 +87,19 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
     };
     let core = Core::new(config, wrap(Forward::new(model)));
     let heartbeat = Arc::new(Heartbeat::default());
-    let intake = intake::Config { queue_capacity: setup.queue_capacity };
-    let home = run::Home::new(intake, Clock::system(), Metrics::new(), heartbeat.clone());
+    let capacity = Capacity { requests: setup.queue_capacity, tokens: 1 << 30 };
+    let intake = intake::Config { capacity, ..intake::Config::default() };
+    let gate = Gate::new(capacity);
+    let home = Home::new(HomeParts {
+        tuning: Tuning { intake, scheduler },
+        thermal: Thresholds::default(),
+        gate: gate.clone(),
+        clock: Clock::system(),
+        metrics: Metrics::new(),
+        heartbeat: heartbeat.clone(),
+    });
     let (sender, commands) = mpsc::channel(256);
-    Rig { handle: EngineHandle::new(sender), task: tokio::spawn(run::run(core, home, commands)), heartbeat }
+    Rig { handle: EngineHandle::new(sender, gate), task: tokio::spawn(run::run(core, home, commands)), heartbeat }
 }
 
 impl<E: Executor> Rig<E> {
@@ -93,8 +109,7 @@ impl<E: Executor> Rig<E> {
     }
 
     pub async fn submit(&self, prompt: &[TokenId], max_tokens: i64) -> mpsc::Receiver<Event> {
-        let mut receivers = self.handle.submit(vec![request(prompt, max_tokens)]).await.expect("accepted");
-        receivers.remove(0)
+        submit(&self.handle, vec![request(prompt, max_tokens)]).await.expect("accepted").remove(0)
     }
 
     /// Ends the loop and looks at its core.
@@ -102,6 +117,13 @@ impl<E: Executor> Rig<E> {
         drop(self.handle);
         self.task.await.expect("the loop ends cleanly")
     }
+}
+
+/// Permit and submission in one.
+pub async fn submit(handle: &EngineHandle, group: Vec<Request>) -> Result<Vec<mpsc::Receiver<Event>>, RequestError> {
+    let tokens = group.iter().map(|request| request.prompt().len()).sum();
+    let permit = handle.permit(group.len(), tokens, 0.5)?;
+    Ok(handle.submit(group, permit).await?.1)
 }
 
 /// A finished sequence's tokens and how it ended.

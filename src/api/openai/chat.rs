@@ -5,10 +5,11 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::head::Head;
 use super::params::{Fields, wrong};
 use super::running::{Finished, Running};
 use super::sampling::{Delivery, check_model, take_delivery, take_sampling};
-use super::wire::{self, Chunks, Identity, finish_reason};
+use super::wire::{self, Chunks, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
@@ -25,32 +26,38 @@ struct Asked {
 }
 
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let asked = parse(&state, Fields::new(read_object(request, state.body).await?))?;
+    let head = Head::read(&state, request.headers(), "chatcmpl")?;
+    let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
+    let delivery = asked.delivery;
     let running = Running::start(&state.generator, vec![asked.raw]).await?;
-    let clamped = running.max_tokens_clamped;
-    let mut response = if asked.delivery.stream {
-        let identity = Identity::new(&state, "chatcmpl", "chat.completion.chunk");
-        let chunks = ChatChunks { delivery: asked.delivery };
-        wire::stream(&state, Route::Chat, identity, running, chunks, asked.delivery.usage_chunk)
+    let (clamped, predicted) = (running.max_tokens_clamped, running.predicted_ttft);
+    let mut response = if delivery.stream {
+        let identity = Identity::new(&state, &head, "chat.completion.chunk");
+        let chunks = ChatChunks { delivery };
+        wire::stream(&state, Route::Chat, identity, running, chunks, delivery)
     } else {
-        let identity = Identity::new(&state, "chatcmpl", "chat.completion");
+        let identity = Identity::new(&state, &head, "chat.completion");
         let (running, choices) = running.collect().await?;
-        Json(whole(&identity, &running, choices, asked.delivery)).into_response()
+        let mut body = whole(&identity, &running, choices, delivery);
+        if delivery.traced {
+            body["forebay_trace"] = wire::trace(&state.engine, &head.id).await;
+        }
+        Json(body).into_response()
     };
-    wire::name_ignored(&mut response, asked.ignored, clamped);
+    wire::headers(&mut response, asked.ignored, clamped, predicted);
     Ok(response)
 }
 
-fn parse(state: &State, mut fields: Fields) -> Result<Asked, RequestError> {
+fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
     check_model(state, &mut fields)?;
     let prompt = Prompt::Chat(messages(&mut fields)?);
-    let mut delivery = take_delivery(&mut fields)?;
+    let mut delivery = take_delivery(&mut fields, head)?;
     delivery.logprobs = take_logprobs(&mut fields)?;
     let raw = RawRequest {
         prompt,
         logprobs: delivery.logprobs,
         logprobs_param: "top_logprobs",
-        ..take_sampling(&mut fields)?
+        ..take_sampling(&mut fields, head)?
     };
     Ok(Asked { raw, delivery, ignored: fields.finish()? })
 }
@@ -149,7 +156,7 @@ fn whole(identity: &Identity, running: &Running, choices: Vec<Finished>, deliver
             "index": index,
             "message": {"role": "assistant", "content": finished.text, "refusal": null},
             "logprobs": delivery.logprobs.map(|_| content_logprobs(&finished.logprobs)),
-            "finish_reason": finished.reason.map(finish_reason),
+            "finish_reason": finished.reason.map(FinishReason::name),
         });
         if delivery.token_ids {
             choice["token_ids"] = json!(finished.tokens);
@@ -174,7 +181,7 @@ impl ChatChunks {
             "index": index,
             "delta": delta,
             "logprobs": logprobs,
-            "finish_reason": reason.map(finish_reason),
+            "finish_reason": reason.map(FinishReason::name),
         })
     }
 }

@@ -5,10 +5,11 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
+use super::head::Head;
 use super::params::{Fields, integers, wrong};
 use super::running::{Finished, Running};
 use super::sampling::{Delivery, check_model, take_delivery, take_sampling};
-use super::wire::{self, Chunks, Identity, finish_reason};
+use super::wire::{self, Chunks, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
@@ -30,26 +31,33 @@ struct Asked {
 }
 
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let asked = parse(&state, Fields::new(read_object(request, state.body).await?))?;
+    let head = Head::read(&state, request.headers(), "cmpl")?;
+    let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
+    let delivery = asked.delivery;
     let running = Running::start(&state.generator, asked.raws).await?;
-    let identity = Identity::new(&state, "cmpl", "text_completion");
-    let clamped = running.max_tokens_clamped;
-    let mut response = if asked.delivery.stream {
-        let chunks = TextChunks::new(&running, asked.delivery);
-        wire::stream(&state, Route::Completions, identity, running, chunks, asked.delivery.usage_chunk)
+    let (clamped, predicted) = (running.max_tokens_clamped, running.predicted_ttft);
+    let mut response = if delivery.stream {
+        let identity = Identity::new(&state, &head, "text_completion");
+        let chunks = TextChunks::new(&running, delivery);
+        wire::stream(&state, Route::Completions, identity, running, chunks, delivery)
     } else {
+        let identity = Identity::new(&state, &head, "text_completion");
         let (running, choices) = running.collect().await?;
-        Json(whole(&identity, &running, choices, asked.delivery)).into_response()
+        let mut body = whole(&identity, &running, choices, delivery);
+        if delivery.traced {
+            body["forebay_trace"] = wire::trace(&state.engine, &head.id).await;
+        }
+        Json(body).into_response()
     };
-    wire::name_ignored(&mut response, asked.ignored, clamped);
+    wire::headers(&mut response, asked.ignored, clamped, predicted);
     Ok(response)
 }
 
-fn parse(state: &State, mut fields: Fields) -> Result<Asked, RequestError> {
+fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
     check_model(state, &mut fields)?;
     let prompts = prompts(fields.take("prompt"))?;
-    let mut delivery = take_delivery(&mut fields)?;
-    let mut raw = take_sampling(&mut fields)?;
+    let mut delivery = take_delivery(&mut fields, head)?;
+    let mut raw = take_sampling(&mut fields, head)?;
     raw.default_max_tokens = Some(DEFAULT_MAX_TOKENS);
     delivery.logprobs = fields.integer("logprobs")?;
     if delivery.logprobs.is_some_and(|count| !(0..=MAX_LOGPROBS).contains(&count)) {
@@ -98,7 +106,7 @@ fn whole(identity: &Identity, running: &Running, choices: Vec<Finished>, deliver
             "index": index,
             "text": finished.text,
             "logprobs": logprobs,
-            "finish_reason": finished.reason.map(finish_reason),
+            "finish_reason": finished.reason.map(FinishReason::name),
         });
         if delivery.token_ids {
             choice["prompt_token_ids"] = json!(running.prompt_tokens.get(index / running.choices));
@@ -136,7 +144,7 @@ impl TextChunks {
             "index": index,
             "text": delta.text,
             "logprobs": logprobs,
-            "finish_reason": reason.map(finish_reason),
+            "finish_reason": reason.map(FinishReason::name),
         });
         if self.delivery.token_ids {
             chunk["token_ids"] = json!(delta.tokens);

@@ -1,13 +1,16 @@
 //! OpenAI's wire format ⇄ the house's vocabulary, one file per endpoint.
 //!
 //! `params.rs` takes fields out of a JSON object and accounts for every one of them; `sampling.rs` those that both
-//! endpoints know; `running.rs` merges the generations of a request; `wire.rs` holds the pieces that answers share.
+//! endpoints know; `head.rs` whose a request is and how urgent; `running.rs` merges the generations of a request; `wire.rs` holds the pieces that answers share.
 
 pub mod chat;
 pub mod completions;
+mod head;
 pub mod models;
 mod params;
 mod running;
 mod sampling;
 pub mod tokenize;
 mod wire;
+
+pub use wire::trace_object;

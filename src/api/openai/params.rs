@@ -142,7 +142,7 @@ fn without_effect(name: &str, value: &Value) -> Option<bool> {
     let is_bool = |neutral: bool| value.as_bool() == Some(neutral);
     Some(match name {
         // Labels for the operator of a hosted service, and hints that cannot change an answer here.
-        "user" | "metadata" | "safety_identifier" | "prompt_cache_key" | "prompt_cache_retention" => true,
+        "metadata" | "safety_identifier" | "prompt_cache_key" | "prompt_cache_retention" => true,
         "store" => is_bool(false),
         "service_tier" => is_text(&["auto", "default"]),
         // Without tools there are no calls to order.
@@ -151,9 +151,7 @@ fn without_effect(name: &str, value: &Value) -> Option<bool> {
         "tool_choice" | "function_call" => is_text(&["none", "auto"]),
         "response_format" => value["type"] == "text",
         "logit_bias" | "bad_words" | "allowed_token_ids" | "chat_template_kwargs" | "logits_processors" => empty,
-        "presence_penalty" | "frequency_penalty" | "min_tokens" | "dry_multiplier" | "mirostat" | "priority" => {
-            is_number(0.0)
-        }
+        "presence_penalty" | "frequency_penalty" | "min_tokens" | "dry_multiplier" | "mirostat" => is_number(0.0),
         "xtc_probability" | "no_repeat_ngram_size" => is_number(0.0),
         "repetition_penalty" | "repeat_penalty" | "length_penalty" | "typical_p" => is_number(1.0),
         "echo" | "use_beam_search" | "include_stop_str_in_output" | "continue_final_message" => is_bool(false),
@@ -232,7 +230,7 @@ mod tests {
             ("suffix", json!(""), json!("end")),
             ("store", json!(false), json!(true)),
             ("service_tier", json!("auto"), json!("flex")),
-            ("user", json!("me"), json!(null)),
+            ("metadata", json!({"a": "b"}), json!(null)),
             ("modalities", json!(["text"]), json!(["audio"])),
         ] {
             assert_eq!(fields(json!({name: neutral})).finish(), Ok(vec![]), "{name}");

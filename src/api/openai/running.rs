@@ -5,7 +5,7 @@ use futures_util::stream::{BoxStream, SelectAll, unfold};
 
 use crate::generate::{Delta, Generation, Generator, TextDelta, TokenLogprob};
 use crate::request::{FinishReason, RawRequest, RequestError};
-use crate::units::TokenId;
+use crate::units::{Micros, TokenId};
 
 /// Sequences that one HTTP request may start: prompts × n.
 const MAX_SEQUENCES: i64 = 128;
@@ -17,6 +17,8 @@ pub struct Running {
     /// Choices per prompt: choice `c` of prompt `p` has the index `p * choices + c`.
     pub choices: usize,
     pub max_tokens_clamped: bool,
+    /// Of the last of its prompts; `None` while nothing was measured.
+    pub predicted_ttft: Option<Micros>,
 }
 
 /// A whole completion.
@@ -43,10 +45,17 @@ impl Running {
             let message = format!("{} prompts with n = {n} make more than {MAX_SEQUENCES} sequences", raws.len());
             return Err(RequestError::invalid("n", message));
         }
-        let mut running =
-            Running { streams: SelectAll::new(), prompt_tokens: Vec::new(), choices: 1, max_tokens_clamped: false };
-        for raw in raws {
-            running.add(generator.start(raw).await?);
+        let mut running = Running {
+            streams: SelectAll::new(),
+            prompt_tokens: Vec::new(),
+            choices: 1,
+            max_tokens_clamped: false,
+            predicted_ttft: None,
+        };
+        // Room for all of them before any is tokenised.
+        let admitted = raws.into_iter().map(|raw| generator.admit(raw)).collect::<Result<Vec<_>, _>>()?;
+        for admitted in admitted {
+            running.add(generator.submit(admitted).await?);
         }
         Ok(running)
     }
@@ -55,6 +64,7 @@ impl Running {
         let first = self.prompt_tokens.len() * generation.choices as usize;
         self.choices = generation.choices as usize;
         self.max_tokens_clamped |= generation.max_tokens_clamped;
+        self.predicted_ttft = generation.predicted_ttft.or(self.predicted_ttft);
         self.prompt_tokens.push(std::mem::take(&mut generation.prompt_tokens));
         let deltas = unfold(generation, move |mut generation| async move {
             let (choice, delta) = generation.next().await?;

@@ -1,5 +1,6 @@
 //! The parameters that completions and chat share.
 
+use super::head::Head;
 use super::params::Fields;
 use crate::api::State;
 use crate::request::{RawRequest, RequestError};
@@ -14,6 +15,8 @@ pub struct Delivery {
     pub usage_chunk: bool,
     /// `return_token_ids`, as vLLM has it.
     pub token_ids: bool,
+    /// `x-forebay-trace`: how it was scheduled is told at the end.
+    pub traced: bool,
     /// How many alternatives each token's logprobs hold; `None` without logprobs.
     pub logprobs: Option<i64>,
 }
@@ -24,7 +27,7 @@ pub fn check_model(state: &State, fields: &mut Fields) -> Result<(), RequestErro
 }
 
 /// Everything of a [`RawRequest`] but its prompt, default `max_tokens` and logprobs.
-pub fn take_sampling(fields: &mut Fields) -> Result<RawRequest, RequestError> {
+pub fn take_sampling(fields: &mut Fields, head: &Head) -> Result<RawRequest, RequestError> {
     let (max_tokens, max_tokens_param) = take_max_tokens(fields)?;
     let n = fields.integer("n")?;
     if let Some(best_of) = fields.integer("best_of")?
@@ -33,7 +36,7 @@ pub fn take_sampling(fields: &mut Fields) -> Result<RawRequest, RequestError> {
         let message = "only best_of = n; ranking is not implemented".into();
         return Err(RequestError::Unsupported { param: "best_of".into(), message });
     }
-    Ok(RawRequest {
+    let mut raw = RawRequest {
         max_tokens,
         max_tokens_param,
         n,
@@ -46,7 +49,9 @@ pub fn take_sampling(fields: &mut Fields) -> Result<RawRequest, RequestError> {
         stop_token_ids: fields.integers("stop_token_ids")?,
         ignore_eos: fields.flag("ignore_eos")?,
         ..RawRequest::default()
-    })
+    };
+    head.complete(fields, &mut raw)?;
+    Ok(raw)
 }
 
 /// The newer name, the older one, or both if they agree.
@@ -62,7 +67,7 @@ fn take_max_tokens(fields: &mut Fields) -> Result<(Option<i64>, &'static str), R
 }
 
 /// Everything of a [`Delivery`] but logprobs.
-pub fn take_delivery(fields: &mut Fields) -> Result<Delivery, RequestError> {
+pub fn take_delivery(fields: &mut Fields, head: &Head) -> Result<Delivery, RequestError> {
     let stream = fields.flag("stream")?;
     let token_ids = fields.flag("return_token_ids")?;
     let mut usage_chunk = false;
@@ -79,5 +84,5 @@ pub fn take_delivery(fields: &mut Fields) -> Result<Delivery, RequestError> {
         }
         fields.absorb("stream_options", options);
     }
-    Ok(Delivery { stream, usage_chunk, token_ids, logprobs: None })
+    Ok(Delivery { stream, usage_chunk, token_ids, traced: head.traced, logprobs: None })
 }

@@ -9,15 +9,19 @@ use axum::response::sse::Event;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
+use super::head::Head;
 use super::running::{Finished, Running, Said};
+use super::sampling::Delivery;
 use crate::api::metrics::StreamFault;
 use crate::api::{State, error, sse};
 use crate::clock::unix_seconds;
+use crate::engine::EngineHandle;
+use crate::engine::trace::{Trace, TraceFact, TraceLine};
 use crate::generate::TextDelta;
 use crate::metrics::{Metrics, Route};
 use crate::request::FinishReason;
+use crate::units::Micros;
 
 /// The fields that all chunks of a stream repeat.
 #[derive(Clone, Debug)]
@@ -30,9 +34,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub fn new(state: &State, prefix: &str, object: &'static str) -> Identity {
+    pub fn new(state: &State, head: &Head, object: &'static str) -> Identity {
         Identity {
-            id: format!("{prefix}-{}", Uuid::new_v4().simple()),
+            id: head.id.clone(),
             object,
             created: unix_seconds(),
             model: state.generator.model_id().to_owned(),
@@ -53,14 +57,6 @@ impl Identity {
     }
 }
 
-pub fn finish_reason(reason: FinishReason) -> &'static str {
-    match reason {
-        FinishReason::Stop => "stop",
-        FinishReason::Length => "length",
-        FinishReason::Abort => "abort",
-    }
-}
-
 pub fn usage(prompt_tokens: usize, completion_tokens: usize) -> Value {
     json!({
         "prompt_tokens": prompt_tokens,
@@ -76,6 +72,42 @@ pub fn usage_of(running: &Running, choices: &[Finished]) -> Value {
 /// JSON has no infinity; OpenAI writes this for what cannot happen.
 pub fn logprob(value: f32) -> f32 {
     if value.is_finite() { value } else { -9999.0 }
+}
+
+/// The headers of a completion's answer: what was ignored, and when the first token was expected.
+pub fn headers<B>(response: &mut Response<B>, ignored: Vec<String>, clamped: bool, predicted_ttft: Option<Micros>) {
+    name_ignored(response, ignored, clamped);
+    if let Some(predicted) = predicted_ttft {
+        response.headers_mut().insert("x-predicted-ttft-ms", HeaderValue::from(predicted.as_millis()));
+    }
+}
+
+/// How the sequences of an answer were scheduled, for `x-forebay-trace`. `null` when the engine has gone.
+pub async fn trace(engine: &EngineHandle, id: &str) -> Value {
+    let traces = engine.traces(id.to_owned()).await.unwrap_or_default();
+    traces.iter().map(trace_object).collect()
+}
+
+/// Times are microseconds since the request was received.
+pub fn trace_object(trace: &Trace) -> Value {
+    let fact = |(name, fact): (&'static str, TraceFact)| match fact {
+        TraceFact::Number(number) => (name.to_owned(), json!(number)),
+        TraceFact::Text(text) => (name.to_owned(), json!(text)),
+    };
+    let line = |line: TraceLine| {
+        let mut object = json!({"at_us": line.at.0, "what": line.what});
+        if line.until > line.at {
+            object["until_us"] = json!(line.until.0);
+        }
+        line.facts.into_iter().map(fact).for_each(|(name, value)| object[name] = value);
+        object
+    };
+    json!({
+        "sequence": trace.seq.to_string(),
+        "priority": trace.priority.name(),
+        "events": trace.lines().into_iter().map(line).collect::<Vec<_>>(),
+        "events_left_out": trace.dropped,
+    })
 }
 
 /// Names in `x-ignored-params` what was not acted on. Names come from the client, so they are bounded and made harmless.
@@ -107,7 +139,8 @@ struct Frames<C> {
     running: Option<Running>,
     identity: Identity,
     chunks: C,
-    usage_chunk: bool,
+    delivery: Delivery,
+    engine: EngineHandle,
     completion_tokens: usize,
     ready: VecDeque<Event>,
     fault: StreamFault,
@@ -123,14 +156,15 @@ pub fn stream<C: Chunks>(
     identity: Identity,
     running: Running,
     chunks: C,
-    usage_chunk: bool,
+    delivery: Delivery,
 ) -> axum::response::Response {
     let fault = StreamFault::default();
     let frames = Frames {
         running: Some(running),
         identity,
         chunks,
-        usage_chunk,
+        delivery,
+        engine: state.engine.clone(),
         completion_tokens: 0,
         ready: VecDeque::new(),
         fault: fault.clone(),
@@ -171,9 +205,7 @@ impl<C: Chunks> Frames<C> {
                     self.end();
                 }
                 None => {
-                    if self.usage_chunk {
-                        self.push(Vec::new());
-                    }
+                    self.last_chunk().await;
                     self.end();
                 }
             }
@@ -181,13 +213,27 @@ impl<C: Chunks> Frames<C> {
         self.ready.pop_front()
     }
 
-    /// A chunk; the one without choices holds the usage, and where it is asked for the others hold `null`.
+    /// A chunk; where usage is asked for, it holds `null`.
     fn push(&mut self, choices: Vec<Value>) {
-        let last = choices.is_empty();
         let mut chunk = self.identity.wrap(choices);
-        if self.usage_chunk {
+        if self.delivery.usage_chunk {
+            chunk["usage"] = Value::Null;
+        }
+        self.ready.push_back(sse::data(&chunk));
+    }
+
+    /// The chunk without choices, with what was asked for about the whole.
+    async fn last_chunk(&mut self) {
+        if !self.delivery.usage_chunk && !self.delivery.traced {
+            return;
+        }
+        let mut chunk = self.identity.wrap(Vec::new());
+        if self.delivery.usage_chunk {
             let prompt = self.running.as_ref().map_or(0, Running::prompt_token_count);
-            chunk["usage"] = if last { usage(prompt, self.completion_tokens) } else { Value::Null };
+            chunk["usage"] = usage(prompt, self.completion_tokens);
+        }
+        if self.delivery.traced {
+            chunk["forebay_trace"] = trace(&self.engine, &self.identity.id).await;
         }
         self.ready.push_back(sse::data(&chunk));
     }

@@ -5,10 +5,13 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
+use super::policy::PolicyKind;
 use super::*;
 use crate::request::{FinishReason, Limits, Priority, Prompt, RawRequest};
 use crate::step::Sampled;
 use crate::units::TokenId;
+
+mod turns;
 
 /// Remembers which token was written to which slot.
 struct PagedModel {
@@ -101,9 +104,9 @@ fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Ru
     let mut scheduler = Scheduler::new(config);
     let mut run = Run::default();
     let total: usize = jobs.iter().map(|job| job.prompt + job.output).sum();
-    // Each step computes at least one token of the oldest; recomputation costs each at most its length per preemption,
-    // and it is preempted at most once per step of an older one.
-    let bound = jobs.iter().map(|job| job.arrival).max().unwrap_or(0) + total * (jobs.len() + 2) + 10;
+    // The oldest computes at least one token each time it is its turn, which is at the latest when all others had theirs;
+    // recomputation costs each at most its length per preemption, and it is preempted at most once per step of another.
+    let bound = jobs.iter().map(|job| job.arrival).max().unwrap_or(0) + total * (jobs.len() + 2) * jobs.len() + 10;
     for turn in 0.. {
         assert!(turn < bound, "no end after {turn} steps: {run:?}");
         for (seq, job) in jobs.iter().enumerate().filter(|(_, job)| job.arrival == turn) {
@@ -125,6 +128,8 @@ fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Ru
         let batch = scheduler.batch(&plan, &pool);
         run.peak_blocks = run.peak_blocks.max(pool.used());
         let output = model.run(&batch);
+        // A machine on which a token costs a microsecond.
+        scheduler.observe(&plan.load.clone(), Micros(1 + batch.tokens.len() as u64));
         for (seq, event) in scheduler.commit(plan, &output, &mut pool) {
             match event {
                 Event::Token(sampled) => run.outputs.entry(seq.0).or_default().push(sampled.token),
@@ -161,12 +166,18 @@ fn describe(plan: &StepPlan) -> String {
         true => format!("{}+1", name(chunk.seq)),
         false => format!("{}[{}..{}]", name(chunk.seq), chunk.tokens.start, chunk.tokens.end),
     };
-    let preempted = plan.preempted.iter().map(|seq| format!("preempt {}", name(*seq)));
+    let preempted = plan.preempted.iter().map(|lost| format!("preempt {}", name(lost.seq)));
     plan.chunks.iter().map(chunk).chain(preempted).collect::<Vec<_>>().join(" ")
 }
 
-const ROOMY: Config =
-    Config { max_num_seqs: 8, max_num_batched_tokens: 16, max_model_len: 4_096, preemption: Preemption::MostRecent };
+const ROOMY: Config = Config {
+    max_num_seqs: 8,
+    max_num_batched_tokens: 16,
+    max_model_len: 4_096,
+    preemption: Preemption::MostRecent,
+    policy: PolicyConfig { kind: PolicyKind::Fair, decode_burst_budget: 3, min_batch: 1, max_batch: 32 },
+    max_stall: None,
+};
 
 /// `jobs` like "8+4 6+2@1": prompt + output @ arrival. Blocks hold 4 tokens.
 fn check(jobs: &str, config: Config, num_blocks: usize, expected: &str) {
@@ -286,17 +297,22 @@ fn any_preemption() -> impl Strategy<Value = Preemption> {
     prop_oneof![Just(Preemption::MostRecent), Just(Preemption::Longest), Just(Preemption::LowestPriority)]
 }
 
+fn any_policy() -> impl Strategy<Value = PolicyKind> {
+    prop_oneof![Just(PolicyKind::Fair), Just(PolicyKind::LatencyFirst), Just(PolicyKind::ThroughputFirst)]
+}
+
 proptest! {
     /// Blocks are recounted, budgets and seats checked, and the number of steps bounded inside `run`.
     #[test]
     fn any_workload_equals_solo_and_leaves_nothing_behind(
         jobs in prop::collection::vec(any_job(), 1..16),
-        preemption in any_preemption(),
+        preemption in any_preemption(), kind in any_policy(), max_stall in prop::option::of((1u64..100).prop_map(Micros)),
         max_num_seqs in 1usize..8, max_num_batched_tokens in 1usize..40, spare in 0usize..30, block_size in prop_oneof![Just(1usize), Just(4), Just(16)],
     ) {
         // The pool holds the longest possible sequence, and some more.
         let num_blocks = 50usize.div_ceil(block_size) + spare;
-        let config = Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption };
+        let policy = PolicyConfig { kind, ..ROOMY.policy };
+        let config = Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption, policy, max_stall };
         let run = run(&jobs, config, num_blocks, block_size);
         for (seq, job) in jobs.iter().enumerate() {
             let seq = seq as u64;

@@ -1,0 +1,64 @@
+//! `/admin`: what the operator sees and changes while requests run.
+//!
+//! ```text
+//! guard.rs     who may ask, and who asked (for the log)
+//! control.rs   strategy, policy, limits, thermal level, pause, resume, drain
+//! state.rs     the engine in numbers
+//! requests.rs  live requests: list, look, end, trace
+//! ```
+//! Everything goes through the engine's command channel and takes effect between two steps. Queries answer while a step
+//! runs, from what stayed home.
+
+mod control;
+mod guard;
+mod requests;
+mod state;
+
+use axum::Router;
+use axum::extract::{Extension, Path, Request, State as Extract};
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodRouter, get, post};
+
+use super::State;
+use crate::engine::control::Group;
+
+use guard::Actor;
+pub use guard::{Access, Peer};
+
+/// The routes below `/admin`.
+pub fn router(state: &State) -> Router<State> {
+    let router = Router::new()
+        .route("/state", get(state::get))
+        .route("/limits", tuned(Group::Limits))
+        .route("/thermal", get(control::thermal).put(control::put_thermal))
+        .route("/thermal/{level}", get(control::thermal_level).post(control::force_thermal))
+        .route("/pause", post(control::pause))
+        .route("/resume", post(control::resume))
+        .route("/drain", post(control::drain))
+        .route("/stats/reset", post(control::reset_stats))
+        .route("/requests", get(requests::list))
+        .route("/requests/{id}", get(requests::one).delete(requests::cancel))
+        .route("/requests/{id}/trace", get(requests::trace));
+    let named = [Group::Strategy, Group::Policy].into_iter().fold(router, |router, group| {
+        let path = format!("/{}", group.what());
+        router.route(&path, tuned(group)).route(&format!("{path}/{{name}}"), one_of(group))
+    });
+    named.layer(from_fn_with_state(state.clone(), guard::layer))
+}
+
+/// All of a group's parameters.
+fn tuned(group: Group) -> MethodRouter<State> {
+    let put = move |state: Extract<State>, actor: Extension<Actor>, request: Request| {
+        control::put(state, actor, request, group)
+    };
+    get(move |state: Extract<State>| control::get(state, group)).put(put).patch(put)
+}
+
+/// One of a group's names.
+fn one_of(group: Group) -> MethodRouter<State> {
+    get(move |state: Extract<State>, name: Path<String>| control::one(state, name, group)).post(
+        move |state: Extract<State>, actor: Extension<Actor>, name: Path<String>| {
+            control::select(state, actor, name, group)
+        },
+    )
+}

@@ -1,0 +1,78 @@
+//! `/admin/requests`: who is here, why it waits, and its end by order of the operator.
+
+use axum::Json;
+use axum::extract::{Extension, Path, State as Extract};
+use serde_json::{Value, json};
+
+use super::guard::Actor;
+use super::state::ms;
+use crate::api::State;
+use crate::api::error::ApiError;
+use crate::api::openai::trace_object;
+use crate::engine::stats::LiveSequence;
+use crate::request::RequestError;
+
+type Answer = Result<Json<Value>, ApiError>;
+
+pub async fn list(Extract(state): Extract<State>) -> Answer {
+    let live = state.engine.requests().await?;
+    Ok(Json(json!({"object": "list", "data": live.iter().map(object).collect::<Vec<_>>()})))
+}
+
+/// By the id that the client reads in its answer, or a sequence's own (`seq-7`).
+pub async fn one(Extract(state): Extract<State>, Path(id): Path<String>) -> Answer {
+    let live = state.engine.requests().await?;
+    let wanted = |s: &&LiveSequence| *s.view.origin.id == *id || s.view.seq.to_string() == id;
+    let sequences: Vec<Value> = live.iter().filter(wanted).map(object).collect();
+    if sequences.is_empty() {
+        return Err(not_live(&id).into());
+    }
+    Ok(Json(json!({"id": id, "sequences": sequences})))
+}
+
+pub async fn cancel(
+    Extract(state): Extract<State>,
+    Extension(Actor(actor)): Extension<Actor>,
+    Path(id): Path<String>,
+) -> Answer {
+    let ended = state.engine.cancel(id.clone()).await?;
+    if ended == 0 {
+        return Err(not_live(&id).into());
+    }
+    tracing::info!(event = "request_cancelled", who = actor, sequences = ended, "a request was ended by the operator");
+    Ok(Json(json!({"id": id, "sequences_ended": ended})))
+}
+
+/// Of live requests, and of those that ended a while ago.
+pub async fn trace(Extract(state): Extract<State>, Path(id): Path<String>) -> Answer {
+    let traces = state.engine.traces(id.clone()).await?;
+    if traces.is_empty() {
+        return Err(not_live(&id).into());
+    }
+    Ok(Json(json!({"id": id, "sequences": traces.iter().map(trace_object).collect::<Vec<_>>()})))
+}
+
+fn not_live(id: &str) -> RequestError {
+    const SHOWN: usize = 60;
+    let name = id.chars().take(SHOWN).collect();
+    RequestError::UnknownName { what: "request", name, valid: "the ids of /admin/requests".into() }
+}
+
+fn object(live: &LiveSequence) -> Value {
+    let view = &live.view;
+    json!({
+        "id": &*view.origin.id,
+        "sequence": view.seq.to_string(),
+        "state": view.stage.name(),
+        "waits_for": live.wait.map(|wait| wait.name()),
+        "priority": view.priority.name(),
+        "tenant": &*view.origin.tenant,
+        "age_ms": ms(Some(live.age)),
+        "deadline_in_ms": view.deadline.map(|at| ms(Some(at.since(view.origin.received + live.age)))),
+        "prompt_tokens": view.prompt_tokens,
+        "max_tokens": view.max_tokens,
+        "computed_tokens": view.computed_tokens,
+        "generated_tokens": view.generated_tokens,
+        "blocks": view.blocks,
+    })
+}

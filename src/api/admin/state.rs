@@ -1,0 +1,94 @@
+//! `GET /admin/state`: the engine in numbers.
+
+use axum::Json;
+use axum::extract::State as Extract;
+use serde_json::{Map, Value, json};
+
+use super::control::parameters;
+use crate::api::State;
+use crate::api::error::ApiError;
+use crate::engine::control::Group;
+use crate::engine::stats::{EngineStats, QueueStats};
+use crate::request::Priority;
+use crate::units::Micros;
+
+pub async fn get(Extract(state): Extract<State>) -> Result<Json<Value>, ApiError> {
+    Ok(Json(object(&state.engine.stats().await?)))
+}
+
+fn object(stats: &EngineStats) -> Value {
+    let snapshot = &stats.snapshot;
+    let window = &stats.window;
+    json!({
+        "strategy": stats.strategy(),
+        "policy": stats.policy(),
+        "thermal": {"level": stats.thermal.level, "forced": stats.thermal.forced, "celsius": stats.thermal.celsius},
+        "paused": snapshot.paused,
+        "draining": snapshot.draining,
+        "queue_depth": snapshot.queued,
+        "queue": queue(&stats.queue),
+        "requests_queued": snapshot.queued + snapshot.waiting,
+        "requests_waiting": snapshot.waiting,
+        "requests_running": snapshot.running,
+        "batches_formed": stats.queue.batches_formed,
+        "avg_batch_size": stats.queue.avg_batch_size,
+        "last_batches": last_batches(stats),
+        "blocks_total": snapshot.blocks_total,
+        "blocks_used": snapshot.blocks_used,
+        "preemptions_total": snapshot.preemptions_total,
+        "steps_total": snapshot.steps_total,
+        "total_tokens_generated": stats.total_tokens_generated,
+        "current_tok_per_sec": window.tok_per_sec(),
+        "pending_out": stats.pending_out,
+        "window": {
+            "seconds": window.seconds,
+            "tokens": window.tokens,
+            "step_ms": {
+                "last": ms(window.step_last),
+                "mean": ms(window.step_mean),
+                "p50": ms(window.step_p50),
+                "p99": ms(window.step_p99),
+            },
+            "ttft_ms": {"p50": ms(window.ttft_p50), "p99": ms(window.ttft_p99)},
+        },
+        "limits": parameters(stats, Group::Limits),
+    })
+}
+
+fn queue(queue: &QueueStats) -> Value {
+    let depths: Map<String, Value> = Priority::ALL
+        .iter()
+        .zip(queue.depths)
+        .map(|(priority, depth)| (priority.name().into(), json!(depth)))
+        .collect();
+    json!({
+        "by_priority": depths,
+        "gathering": queue.gathering,
+        "prompt_tokens": queue.prompt_tokens,
+        "timeout_ms": ms(Some(queue.timeout)),
+        "requests_batched": queue.requests_batched,
+        "drained_per_s": queue.drained_per_s,
+    })
+}
+
+/// Newest first.
+fn last_batches(stats: &EngineStats) -> Value {
+    let batches = stats.queue.last_batches.iter().rev();
+    let object = |batch: &crate::engine::stats::Batch| {
+        json!({
+            "id": batch.id,
+            "age_ms": ms(Some(stats.now.since(batch.at))),
+            "size": batch.size,
+            "total_tokens": batch.tokens,
+            "max_priority": batch.max_priority.name(),
+            "strategy": batch.strategy,
+            "cause": batch.cause,
+        })
+    };
+    batches.map(object).collect()
+}
+
+/// Milliseconds with three decimals; `null` before the first measurement.
+pub fn ms(time: Option<Micros>) -> Option<f64> {
+    time.map(|time| time.0 as f64 / 1e3)
+}

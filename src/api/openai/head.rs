@@ -1,0 +1,114 @@
+//! What a request says of itself beside its prompt: whose it is, how urgent, how long it may take.
+
+use axum::http::HeaderMap;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::params::{Fields, wrong};
+use crate::api::State;
+use crate::request::{Origin, Priority, RawRequest, RequestError};
+use crate::units::Micros;
+
+/// Whom the fair share counts a request for, as gateways name it (Gateway API Inference Extension, llm-d).
+const FAIRNESS_IDS: [&str; 2] = ["x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id"];
+const LONGEST_TENANT: usize = 256;
+
+/// Read before the body is.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// The id of the answer.
+    pub id: String,
+    pub traced: bool,
+    received: Micros,
+    fairness_id: Option<String>,
+    priority: Option<Priority>,
+}
+
+impl Head {
+    /// `prefix` begins the answer's id.
+    pub fn read(state: &State, headers: &HeaderMap, prefix: &str) -> Result<Head, RequestError> {
+        let text = |name: &str| match headers.get(name).map(|value| value.to_str()) {
+            None => Ok(None),
+            Some(Ok(text)) => Ok(Some(text.trim().to_owned())),
+            Some(Err(_)) => Err(RequestError::invalid(name, "must be plain text")),
+        };
+        let mut fairness_id = None;
+        for name in FAIRNESS_IDS {
+            fairness_id = fairness_id.or(checked_tenant(name, text(name)?)?);
+        }
+        let priority = text("x-priority")?.map(|text| priority("x-priority", &spelled(text))).transpose()?;
+        Ok(Head {
+            id: format!("{prefix}-{}", Uuid::new_v4().simple()),
+            traced: text("x-forebay-trace")?.is_some_and(|asked| asked == "1" || asked.eq_ignore_ascii_case("true")),
+            received: state.clock.now(),
+            fairness_id,
+            priority,
+        })
+    }
+
+    /// Completes `raw` with what the head and these fields of the body say. A gateway's header goes before `user`, the
+    /// field `priority` before its header.
+    pub fn complete(&self, fields: &mut Fields, raw: &mut RawRequest) -> Result<(), RequestError> {
+        let user = checked_tenant("user", fields.string("user")?)?;
+        let asked = fields.take("priority").map(|value| priority("priority", &value)).transpose()?;
+        raw.priority = asked.or(self.priority).unwrap_or_default();
+        raw.timeout_ms = fields.integer("timeout_ms")?;
+        raw.deadline_ms = fields.integer("deadline_ms")?;
+        raw.origin = Origin {
+            id: self.id.as_str().into(),
+            tenant: self.fairness_id.clone().or(user).unwrap_or_default().into(),
+            received: self.received,
+        };
+        Ok(())
+    }
+}
+
+fn checked_tenant(param: &str, tenant: Option<String>) -> Result<Option<String>, RequestError> {
+    match tenant {
+        Some(tenant) if tenant.len() > LONGEST_TENANT => {
+            Err(RequestError::invalid(param, format!("must have at most {LONGEST_TENANT} bytes")))
+        }
+        other => Ok(other),
+    }
+}
+
+/// A header's number is a number.
+fn spelled(text: String) -> Value {
+    text.parse::<i64>().map_or(Value::String(text), Value::from)
+}
+
+/// One of the names, or an integer as vLLM has it.
+fn priority(param: &str, value: &Value) -> Result<Priority, RequestError> {
+    const EXPECTED: &str = "critical, high, normal, low or an integer";
+    let known = match value {
+        Value::String(name) => Priority::from_name(name),
+        number => number.as_i64().map(Priority::from_integer),
+    };
+    known.ok_or_else(|| wrong(param, EXPECTED, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn priorities_by_name_and_number() {
+        for (value, expected) in [
+            (json!("critical"), Some(Priority::Critical)),
+            (json!("Low"), Some(Priority::Low)),
+            (json!(-10), Some(Priority::Critical)),
+            (json!(0), Some(Priority::Normal)),
+            (json!(10), Some(Priority::Low)),
+            (json!("urgent"), None),
+            (json!(1.5), None),
+            (json!(true), None),
+            (json!([]), None),
+            (json!(u64::MAX), None),
+        ] {
+            assert_eq!(priority("priority", &value).ok(), expected, "{value}");
+        }
+        assert_eq!(priority("x-priority", &spelled("-3".into())), Ok(Priority::High));
+    }
+}

@@ -1,0 +1,388 @@
+//! What stays while the core is away, and what the loop does with it: the inbox, the clients' outlets, traces, measurements.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+use crate::intake::Batch;
+use crate::metrics::Metrics;
+use crate::report::{Decision, StepReport};
+use crate::request::{Event, FinishReason, Request, RequestError};
+use crate::scheduler::StepPlan;
+use crate::scheduler::thermal::{Level, Thresholds};
+use crate::units::{Micros, SeqId};
+
+use super::command::{Accepted, EngineCommand, Submission};
+use super::control::Tuning;
+use super::core::Core;
+use super::executor::Executor;
+use super::heartbeat::Heartbeat;
+use super::inbox::Inbox;
+use super::outlet::{Heard, Outlets};
+use super::permit::{Closed, Gate};
+use super::stats::{EngineStats, LiveSequence, WindowStats};
+use super::trace::Traces;
+use super::window::Window;
+
+/// Samples behind the percentiles of step times and TTFT.
+const SAMPLES: usize = 1_000;
+
+pub struct Home {
+    inbox: Inbox,
+    outlets: Outlets,
+    traces: Traces,
+    gate: Gate,
+    drains: Vec<oneshot::Sender<()>>,
+    ending: bool,
+    measured: Measured,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    heartbeat: Arc<Heartbeat>,
+}
+
+/// What the loop has seen since the process began, and since the window was reset.
+struct Measured {
+    tokens_total: u64,
+    pending_out: usize,
+    window_began: Micros,
+    window_tokens: u64,
+    steps: Window,
+    ttft: Window,
+}
+
+/// What a [`Home`] is made of.
+pub struct HomeParts {
+    pub tuning: Tuning,
+    pub thermal: Thresholds,
+    pub gate: Gate,
+    pub clock: Clock,
+    pub metrics: Arc<Metrics>,
+    pub heartbeat: Arc<Heartbeat>,
+}
+
+impl Home {
+    pub fn new(parts: HomeParts) -> Home {
+        let HomeParts { tuning, thermal, gate, clock, metrics, heartbeat } = parts;
+        let measured = Measured {
+            tokens_total: 0,
+            pending_out: 0,
+            window_began: clock.now(),
+            window_tokens: 0,
+            steps: Window::new(SAMPLES),
+            ttft: Window::new(SAMPLES),
+        };
+        Home {
+            inbox: Inbox::new(tuning, thermal),
+            outlets: Outlets::default(),
+            traces: Traces::default(),
+            gate,
+            drains: Vec::new(),
+            ending: false,
+            measured,
+            clock,
+            metrics,
+            heartbeat,
+        }
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.ending
+    }
+
+    pub fn end_soon(&mut self) {
+        self.ending = true;
+    }
+
+    pub fn hear(&mut self, command: EngineCommand) {
+        // Whoever asked may have stopped waiting for the answer.
+        match command {
+            // A client that gave up before the answer leaves closed channels behind, which `settle` finds.
+            EngineCommand::Submit { group, reply } => drop(reply.send(self.submit(group))),
+            EngineCommand::Abort { seq } => self.abort(seq),
+            EngineCommand::Stats { reply } => drop(reply.send(self.stats())),
+            EngineCommand::Pause => drop(self.inbox.pause()),
+            EngineCommand::Resume => drop(self.inbox.resume()),
+            EngineCommand::Drain { reply } => self.drain(reply),
+            EngineCommand::Shutdown => self.ending = true,
+            EngineCommand::Change { change, reply } => {
+                let changed = self.inbox.change(&change);
+                self.gate.set_capacity(self.inbox.tuning().0.intake.capacity);
+                drop(reply.send(changed));
+            }
+            EngineCommand::Temperature(reading) => {
+                let change = self.inbox.temperature(reading, self.clock.now());
+                if let Some(change) = change {
+                    tracing::warn!(
+                        event = "thermal_level",
+                        from = change.from.name(),
+                        to = change.to.name(),
+                        "the machine's temperature changed what may run"
+                    );
+                }
+                self.note_thermal();
+            }
+            EngineCommand::Thermal { force, reply } => {
+                let before = self.inbox.force_thermal(force);
+                self.note_thermal();
+                let _ = reply.send(before);
+            }
+            EngineCommand::ResetStats => self.reset_stats(),
+            EngineCommand::Requests { reply } => drop(reply.send(self.requests())),
+            EngineCommand::Trace { id, reply } => drop(reply.send(self.traces.of(&id))),
+            EngineCommand::Cancel { id, reply } => drop(reply.send(self.cancel(&id))),
+        }
+    }
+
+    fn submit(&mut self, group: Vec<Submission>) -> Result<Accepted, RequestError> {
+        if let Closed::Thermal = self.gate.closed() {
+            // A permit from before the heat.
+            return Err(RequestError::ThermalLimit { retry_after_s: super::permit::THERMAL_RETRY_S });
+        }
+        let now = self.clock.now();
+        let depth = self.inbox.snapshot().queued;
+        let mut requests = Vec::with_capacity(group.len());
+        let mut waiting = Vec::with_capacity(group.len());
+        for Submission { request, events, permit } in group {
+            waiting.push((request.id(), events, permit, request.origin().clone(), request.priority()));
+            requests.push(request);
+        }
+        let prompt_tokens = requests.iter().map(|request| request.prompt().len()).sum();
+        let predicted = self.inbox.submit(requests, now)?;
+        self.metrics.admitted(waiting.len(), prompt_tokens);
+        let mut accepted = Accepted::default();
+        for (seq, events, permit, origin, priority) in waiting {
+            accepted.predicted_ttft = predicted.map(|until| (now + until).since(origin.received));
+            self.traces.begin(seq, origin, priority);
+            self.traces.note(seq, Decision::Queued { depth, predicted_ttft: accepted.predicted_ttft }, now);
+            self.outlets.open(seq, events, permit, predicted.map(|until| now + until), now);
+        }
+        Ok(accepted)
+    }
+
+    fn abort(&mut self, seq: SeqId) {
+        self.inbox.abort(seq);
+        self.say(seq, Event::Finished(FinishReason::Abort), self.clock.now());
+    }
+
+    /// All sequences of a request, by order of the operator.
+    fn cancel(&mut self, id: &str) -> usize {
+        let now = self.clock.now();
+        let live = self.traces.live_of(id);
+        for &seq in &live {
+            self.inbox.abort(seq);
+            self.say(seq, Event::Failed(RequestError::Aborted), now);
+        }
+        live.len()
+    }
+
+    fn drain(&mut self, reply: oneshot::Sender<()>) {
+        let now = self.clock.now();
+        self.gate.set_closed(Closed::Draining);
+        for request in self.inbox.drain() {
+            self.say(request.id(), Event::Failed(RequestError::ShuttingDown), now);
+        }
+        self.drains.push(reply);
+    }
+
+    fn note_thermal(&mut self) {
+        let level = self.inbox.thermal_level();
+        self.metrics.thermal(level as usize);
+        if !self.inbox.is_draining() {
+            self.gate.set_closed(if level >= Level::Critical { Closed::Thermal } else { Closed::Open });
+        }
+    }
+
+    /// The core is home: it obeys, overdue requests end, and it takes as many others as it has seats.
+    pub fn settle<E: Executor>(&mut self, core: &mut Core<E>) {
+        // An `Abort` wakes a resting loop, but may not fit the channel; a closed outlet is the proof that the client left.
+        for seq in self.outlets.gone() {
+            self.abort(seq);
+        }
+        let orders = self.inbox.take_orders();
+        for seq in orders.aborts {
+            core.abort(seq);
+        }
+        if let Some(config) = orders.scheduler {
+            core.configure(config);
+        }
+        if let Some(level) = orders.thermal {
+            core.set_thermal(level);
+        }
+        let now = self.clock.now();
+        for (seq, error) in core.expire(now) {
+            self.say(seq, Event::Failed(error), now);
+        }
+        for (request, error) in self.inbox.expire(now) {
+            self.say(request.id(), Event::Failed(error), now);
+        }
+        self.inbox.note(core.view());
+        if let Some(batch) = self.inbox.release(now, self.measured.ttft.recent_p99()) {
+            core.admit(self.released(batch, now));
+            self.inbox.note(core.view());
+        }
+        let drained = self.inbox.drained_per_s(now);
+        self.gate.set_drain_rate(drained);
+        self.metrics.queue(self.inbox.depths(), drained);
+        self.metrics.state(&self.inbox.snapshot());
+    }
+
+    /// A batch leaves the queue: its places are free.
+    fn released(&mut self, batch: Batch, now: Micros) -> Vec<Request> {
+        let waits = batch.released.iter().map(|released| now.since(released.arrived));
+        self.metrics.released(waits, batch.cause.name());
+        let size = batch.released.len();
+        let mut requests = Vec::with_capacity(size);
+        for released in batch.released {
+            let decision = Decision::Released {
+                batch: batch.id,
+                size,
+                strategy: batch.strategy.name(),
+                cause: batch.cause.name(),
+                gathered: released.flushed.since(released.arrived),
+                seatless: now.since(released.flushed),
+                passed_by_priority: released.passed_by_priority,
+                passed_by_fairness: released.passed_by_fairness,
+            };
+            self.outlets.seated(released.request.id());
+            self.traces.note(released.request.id(), decision, now);
+            requests.push(released.request);
+        }
+        requests
+    }
+
+    pub fn plan<E: Executor>(&mut self, core: &mut Core<E>) -> Option<StepPlan> {
+        if self.ending || !self.inbox.may_step() { None } else { core.plan(self.clock.now()) }
+    }
+
+    /// The core leaves for a step; returns when.
+    pub fn leaves(&mut self, plan: &StepPlan) -> Micros {
+        let now = self.clock.now();
+        self.inbox.leaves(now, plan.predicted);
+        self.heartbeat.begin(now);
+        now
+    }
+
+    /// The core is back from the step that began at `began`; returns how long it took.
+    pub fn returned(&mut self, began: Micros) -> Micros {
+        let elapsed = self.clock.now().since(began);
+        self.measured.steps.push(elapsed);
+        elapsed
+    }
+
+    pub fn deliver(&mut self, report: StepReport) {
+        let now = self.clock.now();
+        self.metrics.steps(&report);
+        let decoding = report.steps.iter().any(|facts| facts.decode_tokens > 0);
+        let max_stall = self.inbox.tuning().0.scheduler.max_stall.filter(|_| decoding && report.steps.len() == 1);
+        self.metrics.step_time(self.measured.steps.last().unwrap_or_default(), max_stall);
+        self.measured.pending_out = report.pending_out;
+        for facts in report.steps.iter().filter(|facts| facts.rerun) {
+            tracing::error!(
+                event = "step_failed",
+                sequences = facts.sequences,
+                "a step failed and was rerun one by one"
+            );
+        }
+        for (seq, decision) in report.decisions {
+            self.traces.note(seq, decision, now);
+        }
+        for (seq, event) in report.events {
+            self.say(seq, event, now);
+        }
+    }
+
+    /// Tells the client, and everyone who keeps count.
+    fn say(&mut self, seq: SeqId, event: Event, now: Micros) {
+        let is_token = matches!(event, Event::Token(_));
+        if !is_token {
+            let how = match &event {
+                Event::Finished(reason) => reason.name(),
+                _ => "failed",
+            };
+            self.traces.end(seq, how, now);
+        }
+        match self.outlets.send(seq, event, now, &self.metrics) {
+            Some(Heard::FirstToken(ttft)) => {
+                self.measured.ttft.push(ttft);
+                self.traces.note(seq, Decision::FirstToken, now);
+            }
+            Some(Heard::NextToken | Heard::Ended) | None => {}
+        }
+        if is_token {
+            self.measured.tokens_total += 1;
+            self.measured.window_tokens += 1;
+            self.inbox.generated(seq);
+        } else {
+            self.inbox.ended(seq);
+        }
+    }
+
+    /// Nothing to compute: whoever waits for the drain has an answer.
+    pub fn rest<E: Executor>(&mut self, core: &Core<E>) {
+        self.heartbeat.rest();
+        if self.inbox.is_draining() && core.is_idle() {
+            for reply in self.drains.drain(..) {
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    /// How long until something is due without a command.
+    pub fn until_due(&self) -> Option<Micros> {
+        let now = self.clock.now();
+        Some(self.inbox.wake_at(now, self.measured.ttft.recent_p99())?.since(now))
+    }
+
+    /// The last turn: everyone who is still there hears why.
+    pub fn end(&mut self) {
+        let now = self.clock.now();
+        for seq in self.outlets.all() {
+            self.say(seq, Event::Failed(RequestError::ShuttingDown), now);
+        }
+        self.heartbeat.end();
+    }
+
+    fn reset_stats(&mut self) {
+        self.inbox.reset_stats();
+        self.measured.window_began = self.clock.now();
+        self.measured.window_tokens = 0;
+        self.measured.steps.clear();
+        self.measured.ttft.clear();
+    }
+
+    fn stats(&self) -> EngineStats {
+        let (now, measured) = (self.clock.now(), &self.measured);
+        let (tuning, start) = self.inbox.tuning();
+        EngineStats {
+            now,
+            snapshot: self.inbox.snapshot(),
+            tuning: tuning.clone(),
+            start: start.clone(),
+            thermal: self.inbox.thermal(),
+            queue: self.inbox.queue(now, measured.ttft.recent_p99()),
+            total_tokens_generated: measured.tokens_total,
+            window: WindowStats {
+                seconds: now.since(measured.window_began).as_secs_f64(),
+                tokens: measured.window_tokens,
+                step_last: measured.steps.last(),
+                step_mean: measured.steps.mean(),
+                step_p50: measured.steps.percentile(0.5),
+                step_p99: measured.steps.percentile(0.99),
+                ttft_p50: measured.ttft.percentile(0.5),
+                ttft_p99: measured.ttft.percentile(0.99),
+            },
+            pending_out: measured.pending_out,
+        }
+    }
+
+    fn requests(&self) -> Vec<LiveSequence> {
+        let mut live = self.inbox.sequences(self.clock.now());
+        for sequence in &mut live {
+            if let Some(Decision::Waits(cause)) = self.traces.last(sequence.view.seq) {
+                sequence.wait = Some(*cause);
+            }
+        }
+        live
+    }
+}
