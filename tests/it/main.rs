@@ -3,12 +3,13 @@
 //! `architecture`: the house rules. `goldens`, `oracle`, `paged`: the decoder against reference logits and against itself. `loading`: files that lie.
 //! `gguf`: the same for GGUF files (`gguf_file` writes them, `gguf_lies` and `gguf_models` make them lie).
 //! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
-//! (`server`). `hub`: downloads from a stub that speaks the hub's protocol. `openai`: the same, driven by the official Python package.
+//! (`server`). `forebay`: what an operator changes while requests run. `hub`: downloads from a stub that speaks the hub's protocol. `openai`: the same, driven by the official Python package.
 
 mod architecture;
 mod checkpoint;
 mod engine;
 mod faults;
+mod forebay;
 mod gguf;
 mod gguf_file;
 mod gguf_lies;
