@@ -6,7 +6,7 @@ VENV := .venv
 OPENAI_VERSION := 3.52.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt check unit doc venv bench docker clean
+.PHONY: help run test lint fmt check unit doc venv bench parity docker clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -44,9 +44,13 @@ fmt: ## format the code
 bench: ## ratios, in one run: batch against one sequence, prefill against decode
 	$(CARGO) bench --locked --bench step
 
+parity: ## greedy tokens against llama.cpp's, which it compiles once; FILES="a.gguf b.gguf" or random models
+	$(CARGO) build --release --locked
+	$(PYTHON) tests/parity/parity.py $(FILES)
+
 docker: ## the container image
 	docker build -t forebay .
 
 clean: ## remove what was built
 	$(CARGO) clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) .parity

@@ -12,6 +12,7 @@ mod chat_template;
 mod content_guard;
 mod detokenizer;
 mod gguf;
+mod pre_tokenizers;
 mod spelling;
 mod stop;
 mod strftime;

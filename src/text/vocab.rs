@@ -16,5 +16,9 @@ pub struct GgufVocab {
     pub add_bos: Option<bool>,
     pub add_eos: Option<bool>,
     pub add_space_prefix: Option<bool>,
+    pub separator: Option<u32>,
+    /// Of WordPiece.
+    pub lowercase: Option<bool>,
+    pub strip_accents: Option<bool>,
     pub chat_template: Option<String>,
 }

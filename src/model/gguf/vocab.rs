@@ -52,6 +52,10 @@ pub(in crate::model) fn read_vocab(file: &Gguf, vocab: usize) -> Result<Vocabula
             add_bos: keys.flag("tokenizer.ggml.add_bos_token")?,
             add_eos: keys.flag("tokenizer.ggml.add_eos_token")?,
             add_space_prefix: keys.flag("tokenizer.ggml.add_space_prefix")?,
+            // Spelt like this in the format.
+            separator: id("seperator")?,
+            lowercase: keys.flag("tokenizer.ggml.normalizer.lowercase")?,
+            strip_accents: keys.flag("tokenizer.ggml.normalizer.strip_accents")?,
             chat_template: keys.text("tokenizer.chat_template")?.map(str::to_string),
             tokens,
         },
@@ -84,43 +88,54 @@ fn token(keys: &Keys, name: &str, vocab: usize) -> Result<Option<TokenId>, LoadE
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use super::*;
     use crate::text::Tokenizer;
 
-    /// llama.cpp's own vectors: texts, and the ids that its tokenizer makes of them without special tokens.
-    fn check_vectors(name: &str) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/vocab");
-        if !folder.exists() {
-            println!("skipped: the vocabularies with llama.cpp's vectors are not here");
-            return;
-        }
-        let file = folder.join(format!("ggml-vocab-{name}.gguf"));
+    /// Folders with llama.cpp's vocabularies and vectors: two that we keep, more where they are at hand.
+    fn folders() -> Vec<PathBuf> {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let others = std::env::var_os("FOREBAY_TEST_VOCABS").map(PathBuf::from);
+        [Some(here.join("tests/vocab")), Some(here.join("../shared/vocab")), others].into_iter().flatten().collect()
+    }
+
+    /// llama.cpp's own vectors: texts, and the ids that its tokenizer makes of them without special tokens. What is wrong.
+    fn check_vectors(file: &Path) -> Vec<String> {
         let vocab =
-            read_vocab(&Gguf::open(&file).expect("a GGUF file"), u32::MAX as usize).expect("a vocabulary").tokens;
-        let tokenizer = Tokenizer::from_gguf(&vocab).expect("a tokenizer");
+            read_vocab(&Gguf::open(file).expect("a GGUF file"), u32::MAX as usize).expect("a vocabulary").tokens;
+        let tokenizer = Tokenizer::from_gguf(&vocab).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let read = |ending: &str| std::fs::read_to_string(format!("{}.{ending}", file.display())).expect("vectors");
         let (texts, expected) = (read("inp"), read("out"));
         let texts: Vec<&str> = texts.split("\n__ggml_vocab_test__\n").collect();
+        assert!(texts.len() > 30, "{} vectors", texts.len());
         let mut wrong = Vec::new();
         for (text, line) in texts.iter().zip(expected.lines()) {
             let ids: Vec<u32> = line.split_whitespace().map(|id| id.parse().expect("an id")).collect();
             let got = tokenizer.encode(text, false).expect("it encodes");
             if got != ids {
-                wrong.push(format!("{text:?}: {got:?} instead of {ids:?}"));
+                wrong.push(format!("{}: {text:?}: {got:?} instead of {ids:?}", file.display()));
             }
         }
-        assert!(texts.len() > 30 && wrong.is_empty(), "{} of {}:\n{}", wrong.len(), texts.len(), wrong.join("\n"));
+        wrong
     }
 
     #[test]
-    fn byte_level_bpe_equals_llama_cpps_vectors() {
-        check_vectors("qwen2");
-    }
-
-    #[test]
-    fn sentence_piece_equals_llama_cpps_vectors() {
-        check_vectors("llama-spm");
+    fn every_vocabulary_equals_llama_cpps_vectors() {
+        let (mut checked, mut wrong) = (0, Vec::new());
+        for folder in folders() {
+            let Ok(entries) = std::fs::read_dir(&folder) else {
+                println!("skipped: {} is not here", folder.display());
+                continue;
+            };
+            for file in entries.map(|entry| entry.expect("an entry").path()) {
+                let has_vectors = PathBuf::from(format!("{}.inp", file.display())).exists();
+                if file.extension().is_some_and(|extension| extension == "gguf") && has_vectors {
+                    checked += 1;
+                    wrong.extend(check_vectors(&file));
+                }
+            }
+        }
+        assert!(checked >= 2 && wrong.is_empty(), "{checked} vocabularies:\n{}", wrong.join("\n"));
     }
 }
