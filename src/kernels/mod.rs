@@ -19,8 +19,10 @@
 pub mod activation;
 pub mod attention;
 pub mod dot;
+pub mod isa;
 pub mod matmul;
 pub mod norm;
 pub mod packed;
 pub mod parallel;
+pub mod quant;
 pub mod rope;
