@@ -49,7 +49,7 @@ unsafe impl Sync for Columns<'_> {}
 
 impl<'a> Columns<'a> {
     fn new(out: &'a mut [f32], outputs: usize) -> Columns<'a> {
-        let rows = if outputs == 0 { 0 } else { out.len() / outputs };
+        let rows = out.len().checked_div(outputs).unwrap_or(0);
         Columns { start: out.as_mut_ptr(), rows, outputs, whole: PhantomData }
     }
 
