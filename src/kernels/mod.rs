@@ -24,5 +24,6 @@ pub mod matmul;
 pub mod norm;
 pub mod packed;
 pub mod parallel;
+mod pool;
 pub mod quant;
 pub mod rope;
