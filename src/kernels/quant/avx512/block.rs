@@ -84,12 +84,18 @@ fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &
                 for p in 0..P {
                     w[p] = L::quads(weights.codes[p].as_ptr().add(g * L::BYTES), j);
                 }
+                // All low quads before all high ones: neighbours that wait for each other's sum would stall.
                 for r in 0..R {
                     let x = x.as_ptr().add((r * groups + g) * GROUP).cast::<i32>();
-                    let (low, high) = (x.add(j).read_unaligned(), x.add(4 + j).read_unaligned());
-                    let (low, high) = (_mm512_set1_epi32(low), _mm512_set1_epi32(high));
+                    let low = _mm512_set1_epi32(x.add(j).read_unaligned());
                     for p in 0..P {
                         first[r][p] = _mm512_dpbusd_epi32(first[r][p], w[p].0, low);
+                    }
+                }
+                for r in 0..R {
+                    let x = x.as_ptr().add((r * groups + g) * GROUP).cast::<i32>();
+                    let high = _mm512_set1_epi32(x.add(4 + j).read_unaligned());
+                    for p in 0..P {
                         let sum = if S::HALVES { &mut second[r][p] } else { &mut first[r][p] };
                         *sum = _mm512_dpbusd_epi32(*sum, w[p].1, high);
                     }

@@ -16,7 +16,7 @@ use block::{Affine, Halves, Symmetric, Weights, rows};
 use load::{Eight, Five, Four, Six};
 
 /// Up to this many rows the weights are unpacked inside the block.
-const FEW_ROWS: usize = 8;
+const FEW_ROWS: usize = 32;
 
 /// Computes the outputs of `panels`.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
