@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use super::super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
+use super::avx2;
+#[cfg(target_arch = "x86_64")]
 use super::avx512;
 use super::job::{Job, Scratch};
 use super::rows::{self, Rows};
@@ -20,7 +22,7 @@ pub(super) fn quantise(isa: Isa, x: &[f32], rows: &mut Rows) {
         Isa::Avx512 | Isa::Amx => unsafe { quantise_avx512(x, rows) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Isa::Avx2 => unsafe { quantise_avx2(x, rows) },
+        Isa::Avx2 | Isa::AvxVnni => unsafe { quantise_avx2(x, rows) },
         _ => rows::quantise(x, rows),
     }
 }
@@ -32,6 +34,12 @@ pub(super) fn panels(isa: Isa, job: &Job, panels: Range<usize>, scratch: &mut Sc
         #[cfg(target_arch = "x86_64")]
         // SAFETY: values above `Scalar` come from `Isa`, which saw the instructions on this processor.
         Isa::Avx512 | Isa::Amx => unsafe { avx512::panels(job, panels, scratch) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::AvxVnni => unsafe { avx2::panels::<true>(job, panels, scratch) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Avx2 => unsafe { avx2::panels::<false>(job, panels, scratch) },
         _ => panels.for_each(|index| scalar::panel(job, index, scratch)),
     }
 }

@@ -10,6 +10,7 @@
 //! integer, and the groups are added in ascending order by one formula of fused operations ([`scalar`]). So every path,
 //! every number of rows and every number of threads gives the same bits.
 
+mod avx2;
 mod avx512;
 mod blocks;
 mod dispatch;
