@@ -73,7 +73,7 @@ impl Isa {
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn is_here(self) -> bool {
+    pub(super) fn is_here(self) -> bool {
         let avx2 =
             || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
         let avx512 = || {
@@ -87,12 +87,12 @@ impl Isa {
             Isa::Avx2 => avx2(),
             Isa::AvxVnni => avx2() && is_x86_feature_detected!("avxvnni"),
             Isa::Avx512 => avx2() && avx512(),
-            Isa::Amx => false,
+            Isa::Amx => avx2() && avx512() && super::quant::amx::system::granted(),
         }
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn is_here(self) -> bool {
+    pub(super) fn is_here(self) -> bool {
         self == Isa::Scalar
     }
 }

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use super::super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
+use super::amx;
+#[cfg(target_arch = "x86_64")]
 use super::avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
@@ -33,7 +35,10 @@ pub(super) fn panels(isa: Isa, job: &Job, panels: Range<usize>, scratch: &mut Sc
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: values above `Scalar` come from `Isa`, which saw the instructions on this processor.
-        Isa::Avx512 | Isa::Amx => unsafe { avx512::panels(job, panels, scratch) },
+        Isa::Avx512 => unsafe { avx512::panels(job, panels, scratch) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Amx => unsafe { amx::panels(job, panels, scratch) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Isa::AvxVnni => unsafe { avx2::panels::<true>(job, panels, scratch) },

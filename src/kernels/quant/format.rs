@@ -118,3 +118,13 @@ impl Header {
         }
     }
 }
+
+impl Scheme {
+    /// What is taken off a code.
+    pub const fn offset(self) -> i32 {
+        match self {
+            Scheme::Symmetric { offset } | Scheme::Halves { offset } => offset,
+            Scheme::Affine => 0,
+        }
+    }
+}

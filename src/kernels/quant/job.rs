@@ -4,6 +4,9 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::super::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use super::amx::Blocks;
 use super::expand::GroupScales;
 use super::format::{GROUP_CODES, PANEL, Scheme};
 use super::panels::Panels;
@@ -17,11 +20,14 @@ pub(super) struct Job<'a> {
     /// `Affine`, `[T, groups]`: the bits of the sum as `f32`.
     pub terms: Vec<i32>,
     pub out: Columns<'a>,
+    /// For AMX, which takes rows by 16; `None` elsewhere and for fewer.
+    #[cfg(target_arch = "x86_64")]
+    pub blocks: Option<Blocks>,
 }
 
 impl<'a> Job<'a> {
     /// `out` is `[T, outputs]`.
-    pub fn new(rows: &'a Rows, panels: &'a Panels, out: &'a mut [f32]) -> Job<'a> {
+    pub fn new(isa: Isa, rows: &'a Rows, panels: &'a Panels, out: &'a mut [f32]) -> Job<'a> {
         assert_eq!(rows.inputs(), panels.inputs(), "inputs of rows and weights");
         assert_eq!(out.len(), rows.count() * panels.outputs(), "length of the output");
         let terms = match panels.format.scheme {
@@ -29,7 +35,14 @@ impl<'a> Job<'a> {
             Scheme::Affine => rows.sums.iter().map(|sums| ((sums[0] + sums[1]) as f32).to_bits() as i32).collect(),
             Scheme::Halves { offset } => rows.sums.iter().flatten().map(|sum| -offset * sum).collect(),
         };
-        Job { rows, panels, terms, out: Columns::new(out, panels.outputs()) }
+        Job {
+            rows,
+            panels,
+            terms,
+            out: Columns::new(out, panels.outputs()),
+            #[cfg(target_arch = "x86_64")]
+            blocks: if isa == Isa::Amx { Blocks::of(rows) } else { None },
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! integer, and the groups are added in ascending order by one formula of fused operations ([`scalar`]). So every path,
 //! every number of rows and every number of threads gives the same bits.
 
+pub(super) mod amx;
 mod avx2;
 mod avx512;
 mod blocks;
@@ -48,11 +49,16 @@ pub fn matmul_into(rows: &Rows, panels: &Panels, y: &mut [f32]) {
     matmul_on(Isa::current(), rows, panels, y);
 }
 
-fn matmul_on(isa: Isa, rows: &Rows, panels: &Panels, y: &mut [f32]) {
+/// [`matmul_into`] with instructions of one's choice: the same bits, another speed.
+///
+/// # Panics
+/// Also when this machine does not have them.
+pub fn matmul_on(isa: Isa, rows: &Rows, panels: &Panels, y: &mut [f32]) {
+    assert!(isa.is_here(), "{} on a machine without it", isa.name());
     thread_local! {
         static SCRATCH: RefCell<Scratch> = RefCell::default();
     }
-    let job = Job::new(rows, panels, y);
+    let job = Job::new(isa, rows, panels, y);
     if rows.count() == 0 {
         return;
     }

@@ -6,10 +6,7 @@ use std::arch::x86_64::*;
 use super::super::expand::GroupScales;
 use super::super::format::GROUP;
 use super::super::job::{Job, blocks};
-use super::load::Load;
-
-/// How far ahead of the products weights are asked for.
-const AHEAD: usize = 4096;
+use super::load::{AHEAD, Load};
 
 /// `P` neighbouring panels from `index` on.
 pub(super) struct Weights<'a, const P: usize> {

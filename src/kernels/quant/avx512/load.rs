@@ -7,6 +7,9 @@ use super::super::expand::GroupScales;
 use super::super::format::{Codes, Format, GROUP_CODES, Header, PANEL};
 use super::super::job::GroupCodes;
 
+/// How far ahead weights are asked for.
+pub(super) const AHEAD: usize = 4096;
+
 /// [`super::super::expand::scales`], which the compiler leaves scalar.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(in super::super) fn scales(format: Format, header: &[u8], out: &mut [GroupScales]) {
@@ -72,24 +75,29 @@ fn store(out: &mut [f32; PANEL], value: __m512) {
     unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) }
 }
 
-/// All groups of a panel, a byte for each code.
+/// All groups of a panel, a byte for each code less `offset`.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(in super::super) fn codes(codes: Codes, groups: &[u8], out: &mut [GroupCodes]) {
+pub(in super::super) fn codes(codes: Codes, offset: u8, groups: &[u8], out: &mut [GroupCodes]) {
     match codes {
-        Codes::Four => widen::<Four>(groups, out),
-        Codes::Five => widen::<Five>(groups, out),
-        Codes::Six => widen::<Six>(groups, out),
-        Codes::Eight => widen::<Eight>(groups, out),
+        Codes::Four => widen::<Four>(offset, groups, out),
+        Codes::Five => widen::<Five>(offset, groups, out),
+        Codes::Six => widen::<Six>(offset, groups, out),
+        Codes::Eight => widen::<Eight>(offset, groups, out),
     }
 }
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn widen<L: Load>(groups: &[u8], out: &mut [GroupCodes]) {
+fn widen<L: Load>(offset: u8, groups: &[u8], out: &mut [GroupCodes]) {
+    let offset = _mm512_set1_epi8(offset as i8);
     for (group, out) in groups.chunks_exact(L::BYTES).zip(out) {
+        for line in 0..L::BYTES / 64 {
+            _mm_prefetch::<_MM_HINT_T0>(group.as_ptr().wrapping_add(AHEAD + 64 * line).cast());
+        }
         for j in 0..4 {
             // SAFETY: a group is `L::BYTES` long; `j` is below 4, so both stores are within the 512 bytes of `out`.
             unsafe {
                 let (low, high) = L::quads(group.as_ptr(), j);
+                let (low, high) = (_mm512_sub_epi8(low, offset), _mm512_sub_epi8(high, offset));
                 _mm512_storeu_si512(out.0.as_mut_ptr().add(64 * j).cast(), low);
                 _mm512_storeu_si512(out.0.as_mut_ptr().add(GROUP_CODES / 2 + 64 * j).cast(), high);
             }

@@ -6,7 +6,7 @@
 #![cfg(target_arch = "x86_64")]
 
 mod block;
-mod load;
+pub(super) mod load;
 
 use std::ops::Range;
 
@@ -62,7 +62,7 @@ fn many_rows<const P: usize>(job: &Job, index: usize, scratch: &mut Scratch) {
     for p in 0..P {
         let (header, codes) = job.panels.panel(index + p);
         load::scales(format, header, &mut scratch.scales[p * groups..][..groups]);
-        load::codes(format.codes, codes, &mut scratch.codes[p * groups..][..groups]);
+        load::codes(format.codes, 0, codes, &mut scratch.codes[p * groups..][..groups]);
     }
     let mut weights = Weights::<P> { index, codes: [&[]; P], scales: [&[]; P] };
     for p in 0..P {
