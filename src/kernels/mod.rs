@@ -19,8 +19,11 @@
 pub mod activation;
 pub mod attention;
 pub mod dot;
+pub mod isa;
 pub mod matmul;
 pub mod norm;
 pub mod packed;
 pub mod parallel;
+mod pool;
+pub mod quant;
 pub mod rope;

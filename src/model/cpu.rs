@@ -7,16 +7,23 @@ use super::rope::Angles;
 use super::spec::Activation;
 use super::weights::{Numbers, Packed};
 use crate::kernels::attention::{Query, Shape};
+use crate::kernels::quant::{self, Panels};
 use crate::kernels::{activation, attention, matmul, norm, packed, rope};
 
 pub(super) struct Cpu;
 
-/// `[outputs, inputs]`. BF16 and F16 checkpoints are widened when they are loaded (exactly, both fit), for otherwise each
-/// weight is widened once per use. What a GGUF file holds stays mapped and pays that price: it is there to need little
-/// memory.
+/// `[outputs, inputs]`. The block formats of GGUF become panels, laid out for integer products; the mapped bytes that they
+/// came from are let go, so that memory holds them once. BF16 and F16 checkpoints are widened when they are loaded
+/// (exactly, both fit), for otherwise each weight is widened once per use. What else a GGUF file holds (F16, BF16, Q2_K,
+/// Q3_K, rows of odd widths) stays mapped and pays that price.
 pub(super) struct Matrix {
-    numbers: Numbers,
+    weights: Weights,
     inputs: usize,
+}
+
+enum Weights {
+    Panels(Panels),
+    Numbers(Numbers),
 }
 
 pub(super) struct Kv {
@@ -37,7 +44,13 @@ impl Backend for Cpu {
     type Plan = Plan;
 
     fn matrix(&self, numbers: Numbers, _outputs: usize, inputs: usize) -> Result<Matrix> {
-        Ok(Matrix { numbers, inputs })
+        let weights = match numbers {
+            Numbers::Packed(packed) if Panels::exist(packed.packing(), inputs) => {
+                Weights::Panels(panels(&packed, inputs)?)
+            }
+            other => Weights::Numbers(other),
+        };
+        Ok(Matrix { weights, inputs })
     }
 
     fn vector(&self, numbers: Numbers) -> Result<Vec<f32>> {
@@ -136,23 +149,38 @@ impl Backend for Cpu {
     }
 }
 
+/// Repacks weights, letting go of the file's pages as they are read.
+fn panels(packed: &Packed, inputs: usize) -> Result<Panels> {
+    let mut released = 0;
+    let panels = Panels::repack(packed.packing(), packed.bytes(), inputs, |done| {
+        packed.release(released..done);
+        released = done;
+    });
+    panels.map_err(|error| DeviceError(error.to_string()))
+}
+
 /// How a matrix is stored.
 enum Stored<'a> {
+    Panels(&'a Panels),
     Plain(&'a [f32]),
     Packed(&'a Packed),
 }
 
 impl Matrix {
     fn stored(&self) -> Stored<'_> {
-        match &self.numbers {
-            Numbers::Plain(numbers) => Stored::Plain(numbers),
-            Numbers::Packed(packed) => packed.as_plain().map_or(Stored::Packed(packed), Stored::Plain),
+        match &self.weights {
+            Weights::Panels(panels) => Stored::Panels(panels),
+            Weights::Numbers(Numbers::Plain(numbers)) => Stored::Plain(numbers),
+            Weights::Numbers(Numbers::Packed(packed)) => {
+                packed.as_plain().map_or(Stored::Packed(packed), Stored::Plain)
+            }
         }
     }
 
     /// `x · selfᵀ`
     fn product(&self, x: &[f32]) -> Vec<f32> {
         match self.stored() {
+            Stored::Panels(panels) => quant::matmul(&quant::quantise_rows(x, self.inputs), panels),
             Stored::Plain(numbers) => matmul::matmul(x, numbers, self.inputs),
             Stored::Packed(packed) => matmul::matmul_packed(x, packed.packing(), packed.bytes(), self.inputs),
         }
@@ -160,6 +188,7 @@ impl Matrix {
 
     fn copy_row(&self, row: usize, out: &mut [f32]) {
         match self.stored() {
+            Stored::Panels(panels) => panels.unpack_row(row, out),
             Stored::Plain(numbers) => out.copy_from_slice(&numbers[row * self.inputs..][..self.inputs]),
             Stored::Packed(packed) => {
                 // A packed row is whole blocks, so it is the same share of the bytes as of the numbers.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::backend::DeviceError;
+use crate::kernels::isa::IsaError;
 
 #[derive(Debug, Error)]
 pub enum LoadError {
@@ -36,6 +37,8 @@ pub enum LoadError {
     DummySize { path: PathBuf, parameters: u64, limit: u64 },
     #[error("device: {0}")]
     Device(#[from] DeviceError),
+    #[error(transparent)]
+    Isa(#[from] IsaError),
     #[error("built without the feature `{feature}`, which {what} needs")]
     Feature { what: &'static str, feature: &'static str },
 }

@@ -15,6 +15,7 @@ use super::spec::DecoderSpec;
 use super::weights::decoder::Loader;
 use super::weights::{Checkpoint, Weights};
 use super::{Model, Parts, Placed, arch, backend::Backend, backend::DeviceError};
+use crate::kernels::isa::Isa;
 use crate::text::GgufVocab;
 use crate::units::TokenId;
 
@@ -325,7 +326,11 @@ fn special_token(config: &Fields, key: &str) -> Result<Option<String>, LoadError
 
 fn place(spec: DecoderSpec, weights: &Weights, config: &Path, device: DeviceChoice) -> Result<Model, LoadError> {
     let on = match open_device(device)? {
-        None => Placed::Cpu(parts(Cpu, &spec, weights, config)?),
+        None => {
+            // Kernels take the best there is when the variable is wrong; its author should hear of it.
+            Isa::check()?;
+            Placed::Cpu(parts(Cpu, &spec, weights, config)?)
+        }
         Some(device) => Placed::Candle(parts(Candle { device }, &spec, weights, config)?),
     };
     Ok(Model { spec, on })

@@ -114,7 +114,8 @@ fn compare(ours: &[f32], theirs: &[f32], vocab: usize) -> (f64, f64) {
     (divergence / rows as f64, same as f64 / rows as f64)
 }
 
-/// On the CPU the products are those of the unpacked weights, so not a bit differs; candle unpacks by its own code.
+/// Products of F16, BF16, Q2_K and Q3_K are those of the unpacked weights, so not a bit differs. Those of the other types
+/// round activations to 8 bits, 32 at a time, which moves logits a little; candle unpacks by its own code.
 #[test]
 fn every_type_agrees_with_its_own_numbers() {
     let (folder, golden) = (wide(), prompt());
@@ -124,8 +125,15 @@ fn every_type_agrees_with_its_own_numbers() {
         let mut unpacked = file.clone();
         unpacked.tensors.iter_mut().for_each(|entry| entry.unpack(packing));
         let expected = run(&unpacked, DeviceChoice::Cpu);
-        let same = run(&file, DeviceChoice::Cpu).iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
-        assert!(same, "{packing:?}");
+        let ours = run(&file, DeviceChoice::Cpu);
+        if matches!(packing, GgmlDType::F16 | GgmlDType::BF16 | GgmlDType::Q2K | GgmlDType::Q3K) {
+            assert!(ours.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()), "{packing:?}");
+        } else {
+            let (kl, top1) = compare(&ours, &expected, VOCAB);
+            println!("{packing:?} against its own numbers: KL {kl:.2e}, top-1 {top1:.3}");
+            // Random weights leave the best tokens close together; a trained model's figures are below.
+            assert!(kl < 2e-3 && top1 >= 0.93, "{packing:?}: KL {kl:e}, top-1 {top1}");
+        }
         let (kl, top1) = compare(&run(&file, DeviceChoice::Reference), &expected, VOCAB);
         assert!(kl < 1e-6 && top1 >= 0.99, "{packing:?} by candle: KL {kl:e}, top-1 {top1}");
     }
@@ -147,7 +155,8 @@ fn what_each_type_loses_of_a_trained_model() {
         let (kl, top1) = compare(&ours, &expected, vocab);
         println!("{packing:?}: KL {kl:.2e}, top-1 {top1:.3}");
         let (most, least) = match packing {
-            GgmlDType::F16 | GgmlDType::BF16 | GgmlDType::Q8_0 => (1e-3, 0.98),
+            GgmlDType::F16 | GgmlDType::BF16 => (1e-6, 0.999),
+            GgmlDType::Q8_0 => (2e-4, 0.97),
             GgmlDType::Q6K | GgmlDType::Q5K | GgmlDType::Q5_0 | GgmlDType::Q5_1 => (0.02, 0.9),
             GgmlDType::Q4K | GgmlDType::Q4_0 | GgmlDType::Q4_1 => (0.1, 0.8),
             _ => (1.0, 0.4),

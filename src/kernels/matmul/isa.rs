@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // calls into code compiled for instructions that `Isa::detect` has found
 
 use super::super::dot::tile;
+use super::super::isa;
 use super::super::packed::{Packing, unpack};
 
 /// An instruction set that this machine has: values other than `Baseline` come from [`Isa::detect`] only.
@@ -18,31 +19,27 @@ enum Level {
 }
 
 impl Isa {
-    /// The widest one; std caches what the processor says, so this costs a load.
+    /// The widest one, or what [`isa::VARIABLE`] allows.
     pub(super) fn detect() -> Isa {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx512f") {
-                return Isa(Level::Avx512);
-            }
-            if is_x86_feature_detected!("avx2") {
-                return Isa(Level::Avx2);
-            }
-        }
-        Isa(Level::Baseline)
+        Isa::of(isa::Isa::current())
+    }
+
+    fn of(instructions: isa::Isa) -> Isa {
+        Isa(match instructions {
+            isa::Isa::Scalar => Level::Baseline,
+            #[cfg(target_arch = "x86_64")]
+            isa::Isa::Avx2 | isa::Isa::AvxVnni => Level::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            isa::Isa::Avx512 | isa::Isa::Amx => Level::Avx512,
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => Level::Baseline,
+        })
     }
 
     /// All that this machine has, for the test that they agree.
     #[cfg(test)]
     pub(super) fn available() -> Vec<Isa> {
-        let levels = [
-            Some(Level::Baseline),
-            #[cfg(target_arch = "x86_64")]
-            is_x86_feature_detected!("avx2").then_some(Level::Avx2),
-            #[cfg(target_arch = "x86_64")]
-            is_x86_feature_detected!("avx512f").then_some(Level::Avx512),
-        ];
-        levels.into_iter().flatten().map(Isa).collect()
+        isa::Isa::available().into_iter().map(Isa::of).collect()
     }
 
     /// `out[N, T] = weight[N, inputs] · x[T, inputs]ᵀ`.

@@ -3,7 +3,7 @@
 /// Without branches, so that a run of them vectorises: the exponent is shifted into place and its bias corrected by one
 /// exact product, which makes subnormal numbers right as well.
 #[inline(always)]
-pub(super) fn f16(bytes: [u8; 2]) -> f32 {
+pub(in crate::kernels) fn f16(bytes: [u8; 2]) -> f32 {
     const TWO_TO_112: f32 = f32::from_bits((112 + 127) << 23);
     const INFINITE: u32 = 0x7c00 << 13;
     let bits = u32::from(u16::from_le_bytes(bytes));

@@ -10,6 +10,8 @@ mod blocks256;
 mod blocks32;
 mod halves;
 
+pub(super) use halves::f16;
+
 /// How numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Packing {

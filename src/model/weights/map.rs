@@ -2,10 +2,12 @@
 #![allow(unsafe_code)] // one memory map
 
 use std::fs::{self, File};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 
 use crate::model::error::LoadError;
 
@@ -34,6 +36,21 @@ impl Bytes {
         // numbers, never wrong lengths, for ranges are checked once and kept apart from the file.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Ok(Bytes::Mapped(map))
+    }
+
+    /// Lets go of the memory behind `range`, where it is the file's: reading it again costs time, nothing else.
+    pub(in crate::model) fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Bytes::Mapped(map) = self
+            && range.end <= map.len()
+            && !range.is_empty()
+        {
+            // SAFETY: pages of a read-only map of a file are read from the file again, so no byte that a slice shows
+            // changes. A refusal leaves the memory where it is.
+            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len()) };
+        }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 }
 

@@ -46,6 +46,11 @@ impl Packed {
         &self.file[self.range.clone()]
     }
 
+    /// Lets go of the memory of part of [`Packed::bytes`]; reading it again reads the file again.
+    pub(in crate::model) fn release(&self, part: Range<usize>) {
+        self.file.release(self.range.start + part.start..self.range.start + part.end);
+    }
+
     /// The numbers themselves, where they are stored as this machine has them, and aligned.
     pub(in crate::model) fn as_plain(&self) -> Option<&[f32]> {
         let direct = self.packing == Packing::F32 && cfg!(target_endian = "little");

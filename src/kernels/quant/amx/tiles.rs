@@ -1,0 +1,141 @@
+//! The tile instructions, which std has no stable intrinsics for.
+#![allow(unsafe_code)] // tile instructions that load through pointers
+
+use std::arch::asm;
+use std::marker::PhantomData;
+
+use super::super::format::{GROUP, PANEL};
+use super::ROWS;
+
+/// What one product of tiles covers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A group of 32 inputs; two products are those of two groups.
+    Whole,
+    /// 16 inputs; two products are the halves of one group.
+    Half,
+}
+
+/// What `ldtilecfg` reads: palette 1, bytes per row from byte 16 on, rows from byte 48 on.
+#[repr(C, align(64))]
+struct Config([u8; 64]);
+
+/// Two times two tiles of sums: one pair is read while the other is filled. Together just 4 KiB: loads wait for stores
+/// that differ from them only in the upper bits of the address.
+#[repr(C, align(4096))]
+pub(super) struct Sums([i32; 2 * PAIR]);
+
+/// Sums of two tiles.
+const PAIR: usize = 2 * ROWS * PANEL;
+
+impl Sums {
+    pub fn new() -> Sums {
+        Sums([0; 2 * PAIR])
+    }
+
+    pub fn half(&mut self, index: usize) -> *mut i32 {
+        self.0[index * PAIR..].as_mut_ptr()
+    }
+
+    /// The pair that `half` is not.
+    #[inline]
+    pub fn other(&mut self, half: *mut i32) -> *mut i32 {
+        half.map_addr(|address| address ^ (PAIR * size_of::<i32>()))
+    }
+}
+
+/// The tile registers of this thread are ours until this is dropped: 0 and 1 sums, 4 and 6 activations, 5 and 7 weights.
+pub(super) struct Configured {
+    shape: Shape,
+    /// Tile registers belong to a thread.
+    here: PhantomData<*const ()>,
+}
+
+impl Configured {
+    /// # Safety
+    /// The system has granted AMX.
+    pub unsafe fn new(shape: Shape) -> Configured {
+        let inputs = if shape == Shape::Whole { GROUP } else { GROUP / 2 };
+        let mut config = Config([0; 64]);
+        config.0[0] = 1;
+        for register in [0, 1, 4, 5, 6, 7] {
+            let (rows, bytes) = match register {
+                0 | 1 => (ROWS, 64),
+                4 | 6 => (ROWS, inputs),
+                _ => (inputs / 4, 64),
+            };
+            config.0[16 + 2 * register] = bytes as u8;
+            config.0[48 + register] = rows as u8;
+        }
+        // SAFETY: AMX is there, as the caller promises; 64 bytes are read.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, preserves_flags)) }
+        Configured { shape, here: PhantomData }
+    }
+
+    /// One group of `Whole`.
+    ///
+    /// # Safety
+    /// `x` points at 16 rows of 32 bytes, `codes` at 512 bytes, `sums` has room for a tile.
+    #[inline]
+    pub unsafe fn one(&self, x: *const i8, codes: *const u8, sums: *mut i32) {
+        // SAFETY: a value of this type says that AMX is there and configured; the rest is the caller's promise.
+        unsafe {
+            asm!(
+                "tilezero tmm0",
+                "tileloadd tmm4, [{x} + {row}]",
+                "tileloadd tmm5, [{codes} + {line}]",
+                "tdpbssd tmm0, tmm4, tmm5",
+                "tilestored [{sums} + {line}], tmm0",
+                x = in(reg) x, codes = in(reg) codes, sums = in(reg) sums,
+                row = in(reg) GROUP, line = in(reg) 64usize, options(nostack, preserves_flags),
+            );
+        }
+    }
+
+    /// Two groups of `Whole`, or the halves of one: two products at once, so that one's latency hides behind the other's.
+    ///
+    /// # Safety
+    /// As for [`Configured::one`], for as many groups, and room for two tiles.
+    #[inline(always)]
+    pub unsafe fn two(&self, x: *const i8, codes: *const u8, sums: *mut i32) {
+        // SAFETY: as in `one`. The second tile of `x` is the next group, or begins with input 16.
+        unsafe {
+            match self.shape {
+                Shape::Whole => pair::<{ ROWS * GROUP }, { PANEL * GROUP }>(x, codes, sums),
+                Shape::Half => pair::<{ GROUP / 2 }, { PANEL * GROUP / 2 }>(x, codes, sums),
+            }
+        }
+    }
+}
+
+impl Drop for Configured {
+    fn drop(&mut self) {
+        // SAFETY: AMX is there. Empty tile registers need not be saved when the thread is interrupted.
+        unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) }
+    }
+}
+
+/// Tiles at `x` and `X` bytes further on, times those at `codes` and `CODES` bytes further on.
+///
+/// # Safety
+/// As for [`Configured::two`].
+#[inline(always)]
+unsafe fn pair<const X: usize, const CODES: usize>(x: *const i8, codes: *const u8, sums: *mut i32) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        asm!(
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tileloadd tmm4, [{x} + {row}]",
+            "tileloadd tmm5, [{codes} + {line}]",
+            "tdpbssd tmm0, tmm4, tmm5",
+            "tileloadd tmm6, [{x} + {row} + {X}]",
+            "tileloadd tmm7, [{codes} + {line} + {CODES}]",
+            "tdpbssd tmm1, tmm6, tmm7",
+            "tilestored [{sums} + {line}], tmm0",
+            "tilestored [{sums} + {line} + 1024], tmm1",
+            x = in(reg) x, codes = in(reg) codes, sums = in(reg) sums, X = const X, CODES = const CODES,
+            row = in(reg) GROUP, line = in(reg) 64usize, options(nostack, preserves_flags),
+        );
+    }
+}

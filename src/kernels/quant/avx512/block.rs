@@ -1,0 +1,140 @@
+//! The micro-kernel: a few rows against one or two panels.
+#![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX-512
+
+use std::arch::x86_64::*;
+
+use super::super::expand::GroupScales;
+use super::super::format::GROUP;
+use super::super::job::{Job, blocks};
+use super::load::{AHEAD, Load};
+
+/// `P` neighbouring panels from `index` on.
+pub(super) struct Weights<'a, const P: usize> {
+    pub index: usize,
+    pub codes: [&'a [u8]; P],
+    pub scales: [&'a [GroupScales]; P],
+}
+
+/// All rows, cut into blocks.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(super) fn rows<L: Load, S: Sums, const P: usize>(job: &Job, weights: &Weights<P>) {
+    // Sums in registers: one of integers and one of floats per row and panel, two of integers for halves.
+    let most = if P == 1 {
+        8
+    } else if S::HALVES {
+        4
+    } else {
+        6
+    };
+    for range in blocks(job.rows.count(), most) {
+        match range.len() {
+            1 => block::<L, S, 1, P>(job, weights, range.start),
+            2 => block::<L, S, 2, P>(job, weights, range.start),
+            3 => block::<L, S, 3, P>(job, weights, range.start),
+            4 => block::<L, S, 4, P>(job, weights, range.start),
+            5 => block::<L, S, 5, P>(job, weights, range.start),
+            6 => block::<L, S, 6, P>(job, weights, range.start),
+            7 => block::<L, S, 7, P>(job, weights, range.start),
+            _ => block::<L, S, 8, P>(job, weights, range.start),
+        }
+    }
+}
+
+/// Rows `start..start + R` against `P` panels.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+#[allow(clippy::needless_range_loop)] // registers in arrays, indexed by constants once unrolled
+fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &Weights<P>, start: usize) {
+    let groups = job.panels.groups();
+    let terms_per_group = if S::HALVES { 2 } else { 1 };
+    let range = start * groups..(start + R) * groups;
+    let x = &job.rows.codes[range.start * GROUP..range.end * GROUP];
+    let scales = &job.rows.scales[range.clone()];
+    let terms = &job.terms[range.start * terms_per_group..range.end * terms_per_group];
+    for p in 0..P {
+        assert!(weights.codes[p].len() == groups * L::BYTES && weights.scales[p].len() == groups, "a panel's length");
+    }
+
+    // SAFETY: AVX-512 is enabled here. Every pointer stays within the slices above: `g` is below `groups`, `r` below `R`,
+    // and the lengths were computed from, or compared with, both.
+    unsafe {
+        let mut y = [[_mm512_setzero_ps(); P]; R];
+        for g in 0..groups {
+            let mut first = [[_mm512_setzero_si512(); P]; R];
+            let mut second = first;
+            if !S::AFFINE {
+                for r in 0..R {
+                    let term = terms.as_ptr().add((r * groups + g) * terms_per_group);
+                    first[r] = [_mm512_set1_epi32(*term); P];
+                    if S::HALVES {
+                        second[r] = [_mm512_set1_epi32(*term.add(1)); P];
+                    }
+                }
+            }
+            if P == 1 {
+                let ahead = weights.codes[0].as_ptr().wrapping_add(g * L::BYTES + AHEAD);
+                for line in 0..L::BYTES / 64 {
+                    _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64 * line).cast());
+                }
+            }
+            for j in 0..4 {
+                let mut w = [(_mm512_setzero_si512(), _mm512_setzero_si512()); P];
+                for p in 0..P {
+                    w[p] = L::quads(weights.codes[p].as_ptr().add(g * L::BYTES), j);
+                }
+                // All low quads before all high ones: neighbours that wait for each other's sum would stall.
+                for r in 0..R {
+                    let x = x.as_ptr().add((r * groups + g) * GROUP).cast::<i32>();
+                    let low = _mm512_set1_epi32(x.add(j).read_unaligned());
+                    for p in 0..P {
+                        first[r][p] = _mm512_dpbusd_epi32(first[r][p], w[p].0, low);
+                    }
+                }
+                for r in 0..R {
+                    let x = x.as_ptr().add((r * groups + g) * GROUP).cast::<i32>();
+                    let high = _mm512_set1_epi32(x.add(4 + j).read_unaligned());
+                    for p in 0..P {
+                        let sum = if S::HALVES { &mut second[r][p] } else { &mut first[r][p] };
+                        *sum = _mm512_dpbusd_epi32(*sum, w[p].1, high);
+                    }
+                }
+            }
+            for p in 0..P {
+                let w = &*weights.scales[p].as_ptr().add(g);
+                let (scale, other) = (_mm512_load_ps(w.scale.as_ptr()), _mm512_load_ps(w.second.as_ptr()));
+                for r in 0..R {
+                    let mut part = _mm512_mul_ps(_mm512_cvtepi32_ps(first[r][p]), scale);
+                    if S::HALVES {
+                        part = _mm512_fmadd_ps(_mm512_cvtepi32_ps(second[r][p]), other, part);
+                    } else if S::AFFINE {
+                        let sum = f32::from_bits(*terms.as_ptr().add(r * groups + g) as u32);
+                        part = _mm512_fmadd_ps(_mm512_set1_ps(sum), other, part);
+                    }
+                    let scale = _mm512_set1_ps(*scales.as_ptr().add(r * groups + g));
+                    y[r][p] = _mm512_fmadd_ps(part, scale, y[r][p]);
+                }
+            }
+        }
+        for r in 0..R {
+            for p in 0..P {
+                let (place, count) = job.out.place(start + r, weights.index + p);
+                _mm512_mask_storeu_ps(place, 0xffff >> (16 - count), y[r][p]);
+            }
+        }
+    }
+}
+
+/// How a scheme adds up one group.
+pub(super) trait Sums {
+    const HALVES: bool = false;
+    const AFFINE: bool = false;
+}
+pub(super) struct Symmetric;
+pub(super) struct Affine;
+pub(super) struct Halves;
+impl Sums for Symmetric {}
+impl Sums for Affine {
+    const AFFINE: bool = true;
+}
+impl Sums for Halves {
+    const HALVES: bool = true;
+}

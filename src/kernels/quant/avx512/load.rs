@@ -1,0 +1,198 @@
+//! Scales as `f32` and codes as bytes, read from a panel.
+#![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX-512
+
+use std::arch::x86_64::*;
+
+use super::super::expand::GroupScales;
+use super::super::format::{Codes, Format, GROUP_CODES, Header, PANEL};
+use super::super::job::GroupCodes;
+
+/// How far ahead weights are asked for.
+pub(super) const AHEAD: usize = 4096;
+
+/// [`super::super::expand::scales`], which the compiler leaves scalar.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(in super::super) fn scales(format: Format, header: &[u8], out: &mut [GroupScales]) {
+    match format.header {
+        Header::D => {
+            for (entry, out) in header.as_chunks::<{ Header::D.bytes() }>().0.iter().zip(out) {
+                store(&mut out.scale, halves(entry, 0));
+            }
+        }
+        Header::DAndM => {
+            for (entry, out) in header.as_chunks::<{ Header::DAndM.bytes() }>().0.iter().zip(out) {
+                store(&mut out.scale, halves(entry, 0));
+                store(&mut out.second, halves(entry, 1));
+            }
+        }
+        Header::SuperAffine => {
+            let entries = header.as_chunks::<{ Header::SuperAffine.bytes() }>().0;
+            for (entry, out) in entries.iter().zip(out.as_chunks_mut::<8>().0) {
+                let sign = _mm512_castps_si512(_mm512_set1_ps(-0.0));
+                let negated = _mm512_xor_si512(_mm512_castps_si512(halves(entry, 1)), sign);
+                let (d, dmin) = (halves(entry, 0), _mm512_castsi512_ps(negated));
+                for (out, bytes) in out.iter_mut().zip(entry[4 * PANEL..].as_chunks::<{ 2 * PANEL }>().0) {
+                    let (scale, min) = sixteens(bytes);
+                    store(&mut out.scale, _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(scale))));
+                    store(&mut out.second, _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(min))));
+                }
+            }
+        }
+        Header::SuperHalves => {
+            let entries = header.as_chunks::<{ Header::SuperHalves.bytes() }>().0;
+            for (entry, out) in entries.iter().zip(out.as_chunks_mut::<8>().0) {
+                let d = halves(entry, 0);
+                for (out, bytes) in out.iter_mut().zip(entry[2 * PANEL..].as_chunks::<{ 2 * PANEL }>().0) {
+                    let (first, second) = sixteens(bytes);
+                    store(&mut out.scale, _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(first))));
+                    store(&mut out.second, _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(second))));
+                }
+            }
+        }
+    }
+}
+
+/// Row `row` of 16 `f16`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn halves(entry: &[u8], row: usize) -> __m512 {
+    let bytes: &[u8; 2 * PANEL] = entry[2 * PANEL * row..].first_chunk().expect("16 halves");
+    // SAFETY: 32 bytes, as the type says.
+    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) })
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn sixteens(bytes: &[u8; 2 * PANEL]) -> (__m128i, __m128i) {
+    // SAFETY: 32 bytes, as the type says.
+    unsafe { (_mm_loadu_si128(bytes.as_ptr().cast()), _mm_loadu_si128(bytes.as_ptr().add(PANEL).cast())) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store(out: &mut [f32; PANEL], value: __m512) {
+    // SAFETY: room for 16 numbers, as the type says.
+    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) }
+}
+
+/// All groups of a panel, a byte for each code less `offset`.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(in super::super) fn codes(codes: Codes, offset: u8, groups: &[u8], out: &mut [GroupCodes]) {
+    match codes {
+        Codes::Four => widen::<Four>(offset, groups, out),
+        Codes::Five => widen::<Five>(offset, groups, out),
+        Codes::Six => widen::<Six>(offset, groups, out),
+        Codes::Eight => widen::<Eight>(offset, groups, out),
+    }
+}
+
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn widen<L: Load>(offset: u8, groups: &[u8], out: &mut [GroupCodes]) {
+    let offset = _mm512_set1_epi8(offset as i8);
+    for (group, out) in groups.chunks_exact(L::BYTES).zip(out) {
+        for line in 0..L::BYTES / 64 {
+            _mm_prefetch::<_MM_HINT_T0>(group.as_ptr().wrapping_add(AHEAD + 64 * line).cast());
+        }
+        for j in 0..4 {
+            // SAFETY: a group is `L::BYTES` long; `j` is below 4, so both stores are within the 512 bytes of `out`.
+            unsafe {
+                let (low, high) = L::quads(group.as_ptr(), j);
+                let (low, high) = (_mm512_sub_epi8(low, offset), _mm512_sub_epi8(high, offset));
+                _mm512_storeu_si512(out.0.as_mut_ptr().add(64 * j).cast(), low);
+                _mm512_storeu_si512(out.0.as_mut_ptr().add(GROUP_CODES / 2 + 64 * j).cast(), high);
+            }
+        }
+    }
+}
+
+/// How codes are read.
+pub(super) trait Load {
+    /// Of one group.
+    const BYTES: usize;
+
+    /// Codes of inputs `4·j..` and `16 + 4·j..`, four of each of the 16 outputs, as bytes.
+    ///
+    /// # Safety
+    /// AVX-512 F and BW are there, `group` points at `BYTES` readable bytes, `j` is below 4.
+    unsafe fn quads(group: *const u8, j: usize) -> (__m512i, __m512i);
+}
+pub(super) struct Four;
+pub(super) struct Five;
+pub(super) struct Six;
+pub(super) struct Eight;
+
+impl Load for Four {
+    const BYTES: usize = Codes::Four.bytes();
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn quads(group: *const u8, j: usize) -> (__m512i, __m512i) {
+        let low = _mm512_set1_epi8(15);
+        // SAFETY: bytes 64·j to 64·j + 64 are within the 256 that the caller promises.
+        let both = unsafe { _mm512_loadu_si512(group.add(64 * j).cast()) };
+        (_mm512_and_si512(both, low), _mm512_and_si512(_mm512_srli_epi16::<4>(both), low))
+    }
+}
+
+impl Load for Five {
+    const BYTES: usize = Codes::Five.bytes();
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn quads(group: *const u8, j: usize) -> (__m512i, __m512i) {
+        // SAFETY: the fifth bits are bytes 256 to 320 of those that the caller promises.
+        let (low, high, fifth) = unsafe {
+            let (low, high) = Four::quads(group, j);
+            (low, high, _mm512_loadu_si512(group.add(GROUP_CODES / 2).cast()))
+        };
+        // Bit j of each byte belongs to `low`, bit j + 4 to `high`; both go to bit 4. Shifts of 16 bits carry bits over
+        // from the neighbouring byte, none of which the mask keeps.
+        let below = _mm512_sll_epi16(fifth, _mm_cvtsi32_si128(4 - j as i32));
+        let above = _mm512_srl_epi16(fifth, _mm_cvtsi32_si128(j as i32));
+        (or_masked(low, below, 16), or_masked(high, above, 16))
+    }
+}
+
+impl Load for Six {
+    const BYTES: usize = Codes::Six.bytes();
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn quads(group: *const u8, j: usize) -> (__m512i, __m512i) {
+        // SAFETY: the high bits are bytes 256 to 384 of those that the caller promises.
+        let (low, high, below, above) = unsafe {
+            let (low, high) = Four::quads(group, j);
+            let bits = group.add(GROUP_CODES / 2);
+            (low, high, _mm512_loadu_si512(bits.cast()), _mm512_loadu_si512(bits.add(64).cast()))
+        };
+        // Bits 2·j and 2·j + 1 go to bits 4 and 5.
+        let shift = |bits| match j {
+            0 => _mm512_slli_epi16::<4>(bits),
+            1 => _mm512_slli_epi16::<2>(bits),
+            2 => bits,
+            _ => _mm512_srli_epi16::<2>(bits),
+        };
+        (or_masked(low, shift(below), 48), or_masked(high, shift(above), 48))
+    }
+}
+
+impl Load for Eight {
+    const BYTES: usize = Codes::Eight.bytes();
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn quads(group: *const u8, j: usize) -> (__m512i, __m512i) {
+        // SAFETY: within the 512 bytes that the caller promises.
+        unsafe {
+            let group = group.add(64 * j);
+            (_mm512_loadu_si512(group.cast()), _mm512_loadu_si512(group.add(GROUP_CODES / 2).cast()))
+        }
+    }
+}
+
+/// `a | (b & mask)`, the mask for each byte.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn or_masked(a: __m512i, b: __m512i, mask: i8) -> __m512i {
+    _mm512_ternarylogic_epi32::<0b1111_1000>(a, b, _mm512_set1_epi8(mask))
+}

@@ -1,0 +1,62 @@
+//! The same products on several instruction sets.
+#![allow(unsafe_code)] // calls into code compiled for instructions that `Isa` has found
+
+use std::ops::Range;
+
+use super::super::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use super::amx;
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
+use super::job::{Job, Scratch};
+use super::rows::{self, Rows};
+use super::scalar;
+
+/// Panels that a kernel likes to take together.
+pub(super) const TOGETHER: usize = 2;
+
+pub(super) fn quantise(isa: Isa, x: &[f32], rows: &mut Rows) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: values above `Scalar` come from `Isa`, which saw the instructions on this processor.
+        Isa::Avx512 | Isa::Amx => unsafe { quantise_avx512(x, rows) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Avx2 | Isa::AvxVnni => unsafe { quantise_avx2(x, rows) },
+        _ => rows::quantise(x, rows),
+    }
+}
+
+/// Computes the outputs of `panels`.
+pub(super) fn panels(isa: Isa, job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
+    scratch.fit(job.panels.groups());
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: values above `Scalar` come from `Isa`, which saw the instructions on this processor.
+        Isa::Avx512 => unsafe { avx512::panels(job, panels, scratch) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Amx => unsafe { amx::panels(job, panels, scratch) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::AvxVnni => unsafe { avx2::panels::<true>(job, panels, scratch) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Avx2 => unsafe { avx2::panels::<false>(job, panels, scratch) },
+        _ => panels.for_each(|index| scalar::panel(job, index, scratch)),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn quantise_avx2(x: &[f32], rows: &mut Rows) {
+    rows::quantise(x, rows);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn quantise_avx512(x: &[f32], rows: &mut Rows) {
+    rows::quantise(x, rows);
+}

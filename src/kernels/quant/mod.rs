@@ -1,0 +1,72 @@
+//! `y[T, N] = x[T, K] · w[N, K]ᵀ` in integers, for weights in the block formats of GGUF.
+//!
+//! ```text
+//! blocks.rs (the file's blocks) → panels.rs (16 outputs side by side, once, at load)
+//! x → rows.rs (8-bit integers, a scale per 32) ─┐        ┌ scalar.rs, the definition
+//!                                Panels ────────┴→ job.rs┼ avx2.rs
+//!                       (format.rs, expand.rs)           └ avx512.rs
+//! ```
+//! An output depends on its row of `x` and its row of `w` alone: the dot product of each group of 32 inputs is an exact
+//! integer, and the groups are added in ascending order by one formula of fused operations ([`scalar`]). So every path,
+//! every number of rows and every number of threads gives the same bits.
+
+pub(super) mod amx;
+mod avx2;
+mod avx512;
+mod blocks;
+mod dispatch;
+mod expand;
+mod format;
+mod job;
+mod panels;
+mod rows;
+mod scalar;
+
+use std::cell::RefCell;
+
+use super::isa::Isa;
+use super::parallel::for_each_range;
+use job::{Job, Scratch};
+
+pub use panels::{Panels, RepackError};
+pub use rows::{Rows, quantise_rows};
+
+/// `[T, N]`.
+///
+/// # Panics
+/// When the rows have another width than the weights.
+pub fn matmul(rows: &Rows, panels: &Panels) -> Vec<f32> {
+    let mut y = vec![0.0; rows.count() * panels.outputs()];
+    matmul_into(rows, panels, &mut y);
+    y
+}
+
+/// [`matmul`] into `y`, `[T, N]`.
+///
+/// # Panics
+/// When the rows have another width than the weights, or `y` another length.
+pub fn matmul_into(rows: &Rows, panels: &Panels, y: &mut [f32]) {
+    matmul_on(Isa::current(), rows, panels, y);
+}
+
+/// [`matmul_into`] with instructions of one's choice: the same bits, another speed.
+///
+/// # Panics
+/// Also when this machine does not have them.
+pub fn matmul_on(isa: Isa, rows: &Rows, panels: &Panels, y: &mut [f32]) {
+    assert!(isa.is_here(), "{} on a machine without it", isa.name());
+    thread_local! {
+        static SCRATCH: RefCell<Scratch> = RefCell::default();
+    }
+    let job = Job::new(isa, rows, panels, y);
+    if rows.count() == 0 {
+        return;
+    }
+    let cost = rows.count() * panels.outputs() * panels.inputs();
+    for_each_range(panels.count(), dispatch::TOGETHER, cost, |range| {
+        SCRATCH.with_borrow_mut(|scratch| dispatch::panels(isa, &job, range, scratch));
+    });
+}
+
+#[cfg(test)]
+mod tests;

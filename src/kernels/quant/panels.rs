@@ -1,0 +1,167 @@
+//! Weights as panels of 16 outputs, in memory of their own.
+
+use memmap2::MmapMut;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
+
+use super::super::packed::Packing;
+use super::blocks;
+use super::expand::{self, GroupScales};
+use super::format::{Format, GROUP, GROUP_CODES, PANEL};
+
+/// `[outputs, inputs]` of one packing, laid out for the kernels; as many bytes as in the file, give or take three in a
+/// hundred.
+pub struct Panels {
+    pub(super) format: Format,
+    outputs: usize,
+    /// Groups of 32 inputs.
+    groups: usize,
+    /// Anonymous memory: aligned to pages, zeroed, and in huge pages where the system grants them.
+    bytes: MmapMut,
+}
+
+/// Why there are no panels.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RepackError {
+    #[error("{bytes} bytes of weights do not fit into memory")]
+    Memory { bytes: usize },
+}
+
+impl Panels {
+    /// Whether rows of `inputs` numbers in `packing` can become panels; all others take [`super::super::matmul`].
+    pub fn exist(packing: Packing, inputs: usize) -> bool {
+        Format::of(packing).is_some() && inputs > 0 && packing.row_bytes(inputs).is_some()
+    }
+
+    /// Takes rows out of `rows`, one after another, in the blocks of `packing`. After each slab of rows `done` is told how
+    /// many bytes of `rows` will not be read again, so that its owner can let go of them: memory never holds the weights
+    /// twice.
+    ///
+    /// # Panics
+    /// Unless [`Panels::exist`] for `packing` and `inputs`, and `rows` are whole rows.
+    pub fn repack(
+        packing: Packing,
+        rows: &[u8],
+        inputs: usize,
+        mut done: impl FnMut(usize),
+    ) -> Result<Panels, RepackError> {
+        assert!(Panels::exist(packing, inputs), "no panels of {packing:?} for {inputs} inputs");
+        let format = Format::of(packing).expect("a format");
+        let row_bytes = packing.row_bytes(inputs).expect("whole blocks");
+        assert!(rows.len().is_multiple_of(row_bytes), "ragged rows");
+        let (outputs, groups) = (rows.len() / row_bytes, inputs / GROUP);
+        let panel_bytes = format.panel_bytes(groups);
+        let mut bytes = zeroed(outputs.div_ceil(PANEL) * panel_bytes)?;
+        /// Large enough to be worth the threads, small beside any model.
+        const SLAB_BYTES: usize = 32 << 20;
+        let slab = (SLAB_BYTES / panel_bytes).max(1);
+        for (index, slab_bytes) in bytes.chunks_mut(slab * panel_bytes).enumerate() {
+            let start = index * slab * PANEL * row_bytes;
+            repack_slab(format, &rows[start..], row_bytes, slab_bytes, panel_bytes);
+            done((start + slab * PANEL * row_bytes).min(rows.len()));
+        }
+        Ok(Panels { format, outputs, groups, bytes })
+    }
+
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.groups * GROUP
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.groups
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.outputs.div_ceil(PANEL)
+    }
+
+    /// Header and codes of a panel.
+    pub(super) fn panel(&self, index: usize) -> (&[u8], &[u8]) {
+        let bytes = self.format.panel_bytes(self.groups);
+        self.bytes[index * bytes..][..bytes].split_at(self.format.header_bytes(self.groups))
+    }
+
+    /// The numbers of row `output`: those of [`super::super::packed::unpack`] to the bit.
+    ///
+    /// # Panics
+    /// When there is no such row, or `out` is not as long as one.
+    pub fn unpack_row(&self, output: usize, out: &mut [f32]) {
+        assert!(output < self.outputs && out.len() == self.inputs(), "row {output} of {}", self.outputs);
+        let (header, codes) = self.panel(output / PANEL);
+        let n = output % PANEL;
+        let mut scales = vec![GroupScales { scale: [0.0; PANEL], second: [0.0; PANEL] }; self.groups];
+        expand::scales(self.format, header, &mut scales);
+        let groups = codes.chunks_exact(self.format.codes.bytes());
+        for ((group, scales), out) in groups.zip(&scales).zip(out.as_chunks_mut::<GROUP>().0) {
+            let mut wide = [0; GROUP_CODES];
+            expand::codes(self.format.codes, group, &mut wide);
+            let codes = std::array::from_fn(|k| wide[64 * (k / 4) + 4 * n + k % 4]);
+            weights(self.format, &codes, scales, n, out);
+        }
+    }
+}
+
+/// The weights of output `n` in one group.
+fn weights(format: Format, codes: &[u8; GROUP], scales: &GroupScales, n: usize, out: &mut [f32; GROUP]) {
+    use super::format::Scheme;
+    let (scale, second) = (scales.scale[n], scales.second[n]);
+    for (k, (out, &code)) in out.iter_mut().zip(codes).enumerate() {
+        *out = match format.scheme {
+            Scheme::Symmetric { offset } => scale * (i32::from(code) - offset) as f32,
+            Scheme::Affine => scale * f32::from(code) + second,
+            Scheme::Halves { offset } => {
+                (if k < GROUP / 2 { scale } else { second }) * (i32::from(code) - offset) as f32
+            }
+        };
+    }
+}
+
+fn zeroed(bytes: usize) -> Result<MmapMut, RepackError> {
+    let map = MmapMut::map_anon(bytes.max(1)).map_err(|_| RepackError::Memory { bytes })?;
+    // Streaming weights through pages of 4 KiB costs a walk of the page table per page. A refusal costs only that.
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    Ok(map)
+}
+
+fn repack_slab(format: Format, rows: &[u8], row_bytes: usize, slab: &mut [u8], panel_bytes: usize) {
+    let panels = slab.par_chunks_mut(panel_bytes).zip(rows.par_chunks(PANEL * row_bytes));
+    panels.for_each(|(panel, rows)| repack_panel(format, rows, row_bytes, panel));
+}
+
+/// `rows` are those of up to 16 outputs; the others stay zero.
+fn repack_panel(format: Format, rows: &[u8], row_bytes: usize, panel: &mut [u8]) {
+    let (numbers, block_bytes) = format.packing.block();
+    let per_block = numbers / GROUP;
+    let blocks_per_row = row_bytes / block_bytes;
+    let (header, planes) = panel.split_at_mut(format.header_bytes(blocks_per_row * per_block));
+    let group_bytes = format.codes.bytes();
+    for block in 0..blocks_per_row {
+        for index in 0..per_block {
+            let mut wide = [0; GROUP_CODES];
+            for (n, row) in rows.chunks_exact(row_bytes).enumerate() {
+                let codes = blocks::codes(format.packing, &row[block * block_bytes..][..block_bytes], index);
+                for (quad, codes) in wide.as_chunks_mut::<64>().0.iter_mut().zip(codes.as_chunks::<4>().0) {
+                    quad[4 * n..4 * n + 4].copy_from_slice(codes);
+                }
+            }
+            let group = block * per_block + index;
+            expand::narrow(format.codes, &wide, &mut planes[group * group_bytes..][..group_bytes]);
+        }
+        let entry_bytes = format.header.bytes();
+        let entry = &mut header[block * entry_bytes..][..entry_bytes];
+        for (n, row) in rows.chunks_exact(row_bytes).enumerate() {
+            let block = &row[block * block_bytes..][..block_bytes];
+            blocks::write_scales(format.packing, block, format.header, entry, n);
+        }
+    }
+}
