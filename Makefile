@@ -43,6 +43,7 @@ fmt: ## format the code
 
 bench: ## ratios, in one run: batch against one sequence, prefill against decode
 	$(CARGO) bench --locked --bench step
+	$(CARGO) bench --locked --bench stall
 
 parity: ## greedy tokens against llama.cpp's, which it compiles once; FILES="a.gguf b.gguf" or random models
 	$(CARGO) build --release --locked

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::intake::Batch;
 use crate::metrics::Metrics;
-use crate::report::{Decision, StepReport};
+use crate::report::{Decision, StepReport, Wait};
 use crate::request::{Event, FinishReason, Request, RequestError};
 use crate::scheduler::StepPlan;
 use crate::scheduler::thermal::{Level, Thresholds};
@@ -379,7 +379,9 @@ impl Home {
     fn requests(&self) -> Vec<LiveSequence> {
         let mut live = self.inbox.sequences(self.clock.now());
         for sequence in &mut live {
-            if let Some(Decision::Waits(cause)) = self.traces.last(sequence.view.seq) {
+            if self.inbox.is_paused() {
+                sequence.wait = Some(Wait::Paused);
+            } else if let Some(Decision::Waits(cause)) = self.traces.last(sequence.view.seq) {
                 sequence.wait = Some(*cause);
             }
         }

@@ -86,7 +86,7 @@ impl Inbox {
         let urgent: usize = depths[..=request.priority().index()].iter().sum();
         let queued = self.intake.len();
         // Without a breakdown of tokens by class, each queued prompt counts as the average one.
-        let prefill_queued = if queued == 0 { 0 } else { self.intake.prompt_tokens() * urgent / queued };
+        let prefill_queued = (self.intake.prompt_tokens() * urgent).checked_div(queued).unwrap_or(0);
         let backlog = &self.last.backlog;
         let situation = self.situation(now, None);
         let step_rest =

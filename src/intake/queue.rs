@@ -96,7 +96,7 @@ impl Queue {
 
     /// The oldest flushed request of each lane: flushed ones stand before those that gather.
     pub fn heads(&self) -> impl Iterator<Item = (&LaneId, u64, &Item)> {
-        self.lanes.iter().filter_map(|(lane, _)| self.head(lane).map(|(number, item)| (lane, number, item)))
+        self.lanes.keys().filter_map(|lane| self.head(lane).map(|(number, item)| (lane, number, item)))
     }
 
     pub fn head(&self, lane: &LaneId) -> Option<(u64, &Item)> {

@@ -107,8 +107,8 @@ impl StepCost {
         let residual = self.clipped(elapsed.as_secs_f64() - dot(&x, &self.weights));
         let gain_direction = self.covariance.map(|row| dot(&row, &x));
         let denominator = FORGETTING + dot(&x, &gain_direction);
-        for i in 0..FEATURES {
-            self.weights[i] += gain_direction[i] / denominator * residual;
+        for (weight, direction) in self.weights.iter_mut().zip(gain_direction) {
+            *weight += direction / denominator * residual;
         }
         self.shrink(&gain_direction, denominator);
         self.samples += 1;

@@ -168,7 +168,7 @@ fn deadlines_are_seen_wherever_the_sequence_is() {
     hand.step();
     assert_eq!(hand.scheduler.overdue(Micros::from_millis(9)), []);
     let running = (SeqId(0), RequestError::Timeout { after_ms: 10 });
-    assert_eq!(hand.scheduler.overdue(Micros::from_millis(10)), [running.clone()]);
+    assert_eq!(hand.scheduler.overdue(Micros::from_millis(10)), std::slice::from_ref(&running));
     let waiting = (SeqId(1), RequestError::Timeout { after_ms: 11 });
     assert_eq!(hand.scheduler.overdue(Micros::from_millis(99)), [running, waiting]);
 }
