@@ -41,6 +41,8 @@ enum Verdict {
     /// The KV cache holds less than the whole context.
     ShorterContext,
     No,
+    /// There is nothing to fit: a vocabulary, or metadata alone.
+    NoWeights,
 }
 
 impl Fit {
@@ -50,6 +52,7 @@ impl Fit {
         let left = (available as u64).saturating_sub(weights) as usize;
         let kv_tokens = memory::auto_share(left) / spec.kv_bytes_per_token().max(1);
         let verdict = match kv_tokens {
+            _ if weights == 0 => Verdict::NoWeights,
             0 => Verdict::No,
             tokens if tokens < spec.max_position_embeddings as usize => Verdict::ShorterContext,
             _ => Verdict::Yes,
@@ -62,6 +65,7 @@ impl fmt::Display for Fit {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let (weights, available) = (Bytes(self.weights), Bytes(self.available as u64));
         match self.verdict {
+            Verdict::NoWeights => write!(f, "there is nothing to serve: the file holds no weights"),
             Verdict::No => write!(f, "no: weights of {weights} leave no room for tokens in {available} of free memory"),
             Verdict::ShorterContext => {
                 write!(f, "partly: weights of {weights} in {available} leave room for {} tokens", self.kv_tokens)
@@ -117,6 +121,7 @@ fn object(inspection: &Inspection, fit: Option<&Fit>) -> Value {
                 Verdict::Yes => "yes",
                 Verdict::ShorterContext => "partly",
                 Verdict::No => "no",
+                Verdict::NoWeights => "no_weights",
             },
             "weight_bytes": fit.weights,
             "available_bytes": fit.available,
@@ -192,6 +197,8 @@ mod tests {
         let verdict = |available| Fit::new(&inspection, available).verdict;
         assert_eq!(verdict(weights), Verdict::No);
         assert_eq!(verdict(weights + 10 * token), Verdict::ShorterContext);
+        let bare = Inspection { types: Vec::new(), format: Format::Gguf, ..storyteller() };
+        assert_eq!(Fit::new(&bare, 8 << 30).verdict, Verdict::NoWeights);
         assert_eq!(verdict(weights + 3 * context as usize * token), Verdict::Yes);
     }
 

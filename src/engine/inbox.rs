@@ -206,8 +206,11 @@ impl Inbox {
 
     /// The next time at which something happens without a command.
     pub fn wake_at(&self, now: Micros, p99_ttft: Option<Micros>) -> Option<Micros> {
-        let queue = self.intake.wake_at(&self.situation(now, p99_ttft));
-        // Closed for steps, only deadlines matter, which fall in the same ordered index; waking for a timer does no harm.
+        let queue = match self.may_step() {
+            true => self.intake.wake_at(&self.situation(now, p99_ttft)),
+            // A timer that is due changes nothing now, and would wake the loop again and again.
+            false => self.intake.expires_at(),
+        };
         queue.into_iter().chain(self.last.earliest_deadline).min()
     }
 

@@ -357,11 +357,16 @@ impl Intake {
 
     /// When [`Intake::release`] or [`Intake::expire`] would do something next if nothing else happens; `None` if never.
     pub fn wake_at(&self, situation: &Situation) -> Option<Micros> {
-        let deadline = self.queue.next_deadline().map(|(deadline, _)| deadline);
-        let oldest = self.queue.oldest().map(|(_, arrived)| arrived + self.config.queue_timeout);
         let flush = if self.gate(situation).is_some() { Some(situation.now) } else { self.flush_at(situation) };
         let seats = situation.free_seats > 0 && self.queue.heads().next().is_some();
-        [deadline, oldest, flush, seats.then_some(situation.now)].into_iter().flatten().min()
+        [self.expires_at(), flush, seats.then_some(situation.now)].into_iter().flatten().min()
+    }
+
+    /// When [`Intake::expire`] would take something out; all that matters while nothing may be released.
+    pub fn expires_at(&self) -> Option<Micros> {
+        let deadline = self.queue.next_deadline().map(|(deadline, _)| deadline);
+        let oldest = self.queue.oldest().map(|(_, arrived)| arrived + self.config.queue_timeout);
+        deadline.into_iter().chain(oldest).min()
     }
 
     /// When a timer will open the gate.

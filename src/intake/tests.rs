@@ -1,6 +1,6 @@
 //! The gate, the order of seats, and what must hold whatever happens.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -215,6 +215,46 @@ fn seats_are_capped_while_others_wait() {
     assert_eq!(seated.iter().filter(|seq| seq.0 % 2 == 1).count(), 4, "half of them");
 }
 
+/// Random tenants of one class: whoever is given a seat beyond its cap took it from nobody who was below theirs, and
+/// nobody below their cap waits while a tenant with a larger counter is seated.
+#[test]
+fn no_tenant_exceeds_its_share_while_others_wait() {
+    for seed in 0..60 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut scene = Scene::new(|config| {
+            config.flush.strategy = StrategyKind::Immediate;
+            config.fairness.max_seat_share = [0.25, 0.5, 0.9][seed as usize % 3];
+        });
+        scene.seats = 8;
+        let cap = (8.0 * scene.intake.config().fairness.max_seat_share).ceil() as usize;
+        let tenants = ["a", "b", "c"];
+        let mut owners = BTreeMap::new();
+        let mut seated: Vec<(SeqId, &str)> = Vec::new();
+        for _ in 0..150 {
+            for _ in 0..rng.random_range(0..6) {
+                // `a` floods.
+                let tenant = tenants[[0, 0, 0, 0, 1, 2][rng.random_range(0..6)]];
+                owners.insert(scene.push(Ask { tenant, prompt: rng.random_range(1..300), ..ASK }), tenant);
+            }
+            if !seated.is_empty() && rng.random_bool(0.7) {
+                let (seq, _) = seated.swap_remove(rng.random_range(0..seated.len()));
+                scene.intake.generated(seq, rng.random_range(1..50));
+                scene.intake.ended(seq);
+            }
+            // One seat at a time, so that each decision can be judged.
+            while seated.len() < 8 {
+                let Some(&seq) = scene.flows(1).0.first() else { break };
+                let tenant = owners[&seq];
+                let holds = |name: &str| seated.iter().filter(|(_, owner)| *owner == name).count();
+                let others = scene.intake.queued(scene.now).map(|queued| queued.request.origin().tenant.clone());
+                let below = others.filter(|name| &**name != tenant && holds(name) < cap).count();
+                assert!(holds(tenant) < cap || below == 0, "seed {seed}: {tenant} has {} of 8", holds(tenant));
+                seated.push((seq, tenant));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_class_goes_before_fairness() {
     let mut scene = Scene::new(|config| config.flush.strategy = StrategyKind::Immediate);
@@ -270,7 +310,7 @@ fn nobody_starves() {
             config.aging = ms(100);
             config.flush.strategy = StrategyKind::ALL[seed as usize % 4];
         });
-        let mut arrived = std::collections::BTreeMap::new();
+        let mut arrived = BTreeMap::new();
         for _ in 0..300 {
             scene.after(rng.random_range(0..15));
             if rng.random_bool(0.7) {

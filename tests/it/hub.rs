@@ -9,9 +9,11 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path as UrlPath, State};
 use axum::http::{HeaderMap, Response, StatusCode, header};
 use axum::routing::get;
+use candle_core::quantized::GgmlDType;
 use futures_util::{StreamExt, stream};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::gguf_file::GgufFile;
 use crate::server::{Server, golden_folder, post};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -162,6 +164,23 @@ async fn a_broken_download_goes_on_from_the_byte_it_reached() {
     assert_eq!(starts, [0, size / 2]);
     let blob = machine.cache.path().join("models--forebay--tiny/blobs/etag-of-model.safetensors");
     same(&blob, &golden_folder("llama").join("model.safetensors"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_file_of_a_repository_is_downloaded_alone() {
+    let file = GgufFile::convert(&golden_folder("llama"), GgmlDType::F32).bytes();
+    let hub = Arc::new(Hub { replaced: vec![("tiny-f32.gguf", file)], ..Hub::default() });
+    let machine = Machine::new(&serve(hub.clone()).await);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(["model", "inspect", "forebay/tiny:tiny-f32.gguf", "--json"]).envs(machine.variables(&[]));
+    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&shown["architecture"], &shown["format"]), (&json!("llama"), &json!("GGUF")));
+    let files: Vec<String> = hub.downloads.lock().expect("no panic").iter().map(|(file, _)| file.clone()).collect();
+    assert_eq!(files, ["tiny-f32.gguf"]);
+    let said = machine.refuses("forebay/tiny:other.gguf", &[]).await;
+    assert!(said.contains("other.gguf"), "{said}");
 }
 
 fn same(a: &Path, b: &Path) {
