@@ -5,15 +5,16 @@
 //!
 //! - **Batched equals solo, bit for bit.** The order in which one output's terms are added depends on the width of the
 //!   row or on absolute positions, never on how many rows there are, how work is cut or how many threads share it.
-//! - **Every instruction set gives the same bits.** Products are rounded before they are added (no fused multiply-add),
-//!   and all variants keep the same [`dot::LANES`] partial sums; wider registers only do more of them at once.
+//! - **Every instruction set gives the same bits.** Products either are rounded before they are added ([`dot`]) or are
+//!   fused on every path ([`matmul`], [`quant`]), and all variants keep the same partial sums; wider registers only do
+//!   more of them at once. [`isa`] says which set is used.
 //!
 //! ```text
-//! packed (block formats → f32)
-//!   ↓
-//! matmul ─┐
-//! attention ┼─→ dot (the fixed order of additions)     parallel (who computes which rows)
-//! norm ───┘
+//! packed (block formats → f32)      memory (of weights)
+//!   ↓                                  ↓
+//! matmul (dense weights)            quant (block formats, in integers)      parallel → pool (who computes what)
+//!
+//! attention, norm → dot (the fixed order of additions)
 //! ```
 
 pub mod activation;
@@ -21,6 +22,7 @@ pub mod attention;
 pub mod dot;
 pub mod isa;
 pub mod matmul;
+pub mod memory;
 pub mod norm;
 pub mod packed;
 pub mod parallel;

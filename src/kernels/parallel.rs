@@ -1,6 +1,7 @@
 //! Who computes which part of an output. Never how: every chunk's result depends on the chunk alone.
-#![allow(unsafe_code)] // parts of one slice, dealt to several threads
+#![allow(unsafe_code)] // parts of one slice, and columns of one output, dealt to several threads
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::pool::Pool;
@@ -58,5 +59,52 @@ unsafe impl Sync for Start {}
 impl Start {
     fn at(&self, offset: usize) -> *mut f32 {
         self.0.wrapping_add(offset)
+    }
+}
+
+/// An output `[T, outputs]` of which several threads fill columns.
+pub(super) struct Columns<'a> {
+    start: *mut f32,
+    rows: usize,
+    outputs: usize,
+    /// Columns before this belong to others.
+    first: usize,
+    whole: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: it stands for a `&mut [f32]` that several threads write to, each its own columns: callers deal every column to
+// one range of `for_each_range`.
+unsafe impl Send for Columns<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Columns<'_> {}
+
+impl<'a> Columns<'a> {
+    /// # Panics
+    /// When `out` is not of whole rows.
+    pub fn new(out: &'a mut [f32], outputs: usize) -> Columns<'a> {
+        let rows = out.len().checked_div(outputs).unwrap_or(0);
+        assert_eq!(out.len(), rows * outputs, "whole rows");
+        Columns { start: out.as_mut_ptr(), rows, outputs, first: 0, whole: PhantomData }
+    }
+
+    /// The same, its columns counted from `first` on.
+    pub fn starting_at(&self, first: usize) -> Columns<'_> {
+        let Columns { start, rows, outputs, .. } = *self;
+        Columns { start, rows, outputs, first: self.first + first, whole: PhantomData }
+    }
+
+    /// Where row `t` goes from `column` on, and how many numbers it has from there.
+    pub fn place(&self, t: usize, column: usize) -> (*mut f32, usize) {
+        let column = self.first + column;
+        assert!(t < self.rows && column < self.outputs, "output {t},{column}");
+        // SAFETY: within the slice that `new` took, by the assertion.
+        (unsafe { self.start.add(t * self.outputs + column) }, self.outputs - column)
+    }
+
+    /// Row `t` from `column` on; numbers beyond its end are dropped.
+    pub fn write(&self, t: usize, column: usize, y: &[f32]) {
+        let (place, count) = self.place(t, column);
+        // SAFETY: `place` gave room for `count` numbers, which nobody else touches meanwhile.
+        unsafe { std::ptr::copy_nonoverlapping(y.as_ptr(), place, count.min(y.len())) }
     }
 }

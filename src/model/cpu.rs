@@ -7,23 +7,26 @@ use super::rope::Angles;
 use super::spec::Activation;
 use super::weights::{Numbers, Packed};
 use crate::kernels::attention::{Query, Shape};
+use crate::kernels::memory::{Memory, OutOfMemory};
+use crate::kernels::packed::{self, Packing};
 use crate::kernels::quant::{self, Panels};
-use crate::kernels::{activation, attention, matmul, norm, packed, rope};
+use crate::kernels::{activation, attention, matmul, norm, rope};
 
 pub(super) struct Cpu;
 
-/// `[outputs, inputs]`. The block formats of GGUF become panels, laid out for integer products; the mapped bytes that they
-/// came from are let go, so that memory holds them once. BF16 and F16 checkpoints are widened when they are loaded
-/// (exactly, both fit), for otherwise each weight is widened once per use. What else a GGUF file holds (F16, BF16, Q2_K,
-/// Q3_K, rows of odd widths) stays mapped and pays that price.
+/// `[outputs, inputs]`, in memory once: where weights come from a mapped file, its pages are let go as they are read.
 pub(super) struct Matrix {
     weights: Weights,
     inputs: usize,
 }
 
 enum Weights {
+    /// Block formats, laid out for integer products.
     Panels(Panels),
-    Numbers(Numbers),
+    /// F32, F16 and BF16 as in the file, and formats that have no panels.
+    Rows(Packing, Memory),
+    /// Numbers that were made, not read.
+    Plain(Vec<f32>),
 }
 
 pub(super) struct Kv {
@@ -45,10 +48,8 @@ impl Backend for Cpu {
 
     fn matrix(&self, numbers: Numbers, _outputs: usize, inputs: usize) -> Result<Matrix> {
         let weights = match numbers {
-            Numbers::Packed(packed) if Panels::exist(packed.packing(), inputs) => {
-                Weights::Panels(panels(&packed, inputs)?)
-            }
-            other => Weights::Numbers(other),
+            Numbers::Plain(numbers) => Weights::Plain(numbers),
+            Numbers::Packed(packed) => stored(&packed, inputs).map_err(|error| DeviceError(error.to_string()))?,
         };
         Ok(Matrix { weights, inputs })
     }
@@ -149,53 +150,40 @@ impl Backend for Cpu {
     }
 }
 
-/// Repacks weights, letting go of the file's pages as they are read.
-fn panels(packed: &Packed, inputs: usize) -> Result<Panels> {
-    let mut released = 0;
-    let panels = Panels::repack(packed.packing(), packed.bytes(), inputs, |done| {
+/// Takes weights out of the file.
+fn stored(packed: &Packed, inputs: usize) -> std::result::Result<Weights, OutOfMemory> {
+    let (packing, mut released) = (packed.packing(), 0);
+    let release = |done| {
         packed.release(released..done);
         released = done;
-    });
-    panels.map_err(|error| DeviceError(error.to_string()))
-}
-
-/// How a matrix is stored.
-enum Stored<'a> {
-    Panels(&'a Panels),
-    Plain(&'a [f32]),
-    Packed(&'a Packed),
+    };
+    if Panels::exist(packing, inputs) {
+        Ok(Weights::Panels(Panels::repack(packing, packed.bytes(), inputs, release)?))
+    } else {
+        Ok(Weights::Rows(packing, Memory::copy_of(packed.bytes(), release)?))
+    }
 }
 
 impl Matrix {
-    fn stored(&self) -> Stored<'_> {
-        match &self.weights {
-            Weights::Panels(panels) => Stored::Panels(panels),
-            Weights::Numbers(Numbers::Plain(numbers)) => Stored::Plain(numbers),
-            Weights::Numbers(Numbers::Packed(packed)) => {
-                packed.as_plain().map_or(Stored::Packed(packed), Stored::Plain)
-            }
-        }
-    }
-
     /// `x · selfᵀ`
     fn product(&self, x: &[f32]) -> Vec<f32> {
-        match self.stored() {
-            Stored::Panels(panels) => quant::matmul(&quant::quantise_rows(x, self.inputs), panels),
-            Stored::Plain(numbers) => matmul::matmul(x, numbers, self.inputs),
-            Stored::Packed(packed) => matmul::matmul_packed(x, packed.packing(), packed.bytes(), self.inputs),
+        match &self.weights {
+            Weights::Panels(panels) => quant::matmul(&quant::quantise_rows(x, self.inputs), panels),
+            Weights::Rows(packing, bytes) => matmul::matmul_packed(x, *packing, bytes, self.inputs),
+            Weights::Plain(numbers) => matmul::matmul(x, numbers, self.inputs),
         }
     }
 
     fn copy_row(&self, row: usize, out: &mut [f32]) {
-        match self.stored() {
-            Stored::Panels(panels) => panels.unpack_row(row, out),
-            Stored::Plain(numbers) => out.copy_from_slice(&numbers[row * self.inputs..][..self.inputs]),
-            Stored::Packed(packed) => {
+        match &self.weights {
+            Weights::Panels(panels) => panels.unpack_row(row, out),
+            Weights::Rows(packing, bytes) => {
                 // A packed row is whole blocks, so it is the same share of the bytes as of the numbers.
-                let (numbers, bytes) = packed.packing().block();
-                let row_bytes = self.inputs / numbers * bytes;
-                packed::unpack(packed.packing(), &packed.bytes()[row * row_bytes..][..row_bytes], out);
+                let (numbers, block_bytes) = packing.block();
+                let row_bytes = self.inputs / numbers * block_bytes;
+                packed::unpack(*packing, &bytes[row * row_bytes..][..row_bytes], out);
             }
+            Weights::Plain(numbers) => out.copy_from_slice(&numbers[row * self.inputs..][..self.inputs]),
         }
     }
 }

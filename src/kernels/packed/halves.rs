@@ -14,7 +14,7 @@ pub(in crate::kernels) fn f16(bytes: [u8; 2]) -> f32 {
 }
 
 #[inline(always)]
-pub(super) fn bf16(bytes: [u8; 2]) -> f32 {
+pub(in crate::kernels) fn bf16(bytes: [u8; 2]) -> f32 {
     f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
 }
 

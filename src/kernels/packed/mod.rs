@@ -8,9 +8,7 @@
 
 mod blocks256;
 mod blocks32;
-mod halves;
-
-pub(super) use halves::f16;
+pub(super) mod halves;
 
 /// How numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

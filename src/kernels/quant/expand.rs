@@ -2,7 +2,7 @@
 //!
 //! Plain loops, inlined into functions compiled for wider registers.
 
-use super::super::packed::f16;
+use super::super::packed::halves::f16;
 use super::format::{Codes, Format, GROUP_CODES, Header, PANEL};
 
 /// Scales of one group of a panel.

@@ -1,14 +1,13 @@
 //! One product, as the kernels see it: rows against one or two panels at a time.
-#![allow(unsafe_code)] // several threads write disjoint columns of one output
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::super::isa::Isa;
+use super::super::parallel::Columns;
 #[cfg(target_arch = "x86_64")]
 use super::amx::Blocks;
 use super::expand::GroupScales;
-use super::format::{GROUP_CODES, PANEL, Scheme};
+use super::format::{GROUP_CODES, Scheme};
 use super::panels::Panels;
 use super::rows::Rows;
 
@@ -43,43 +42,6 @@ impl<'a> Job<'a> {
             #[cfg(target_arch = "x86_64")]
             blocks: if isa == Isa::Amx { Blocks::of(rows) } else { None },
         }
-    }
-}
-
-/// An output `[T, outputs]` of which each panel fills its columns.
-pub(super) struct Columns<'a> {
-    start: *mut f32,
-    rows: usize,
-    outputs: usize,
-    whole: PhantomData<&'a mut [f32]>,
-}
-
-// SAFETY: it stands for a `&mut [f32]` that several threads write to, each the columns of panels that no other thread
-// has: `quant::matmul` deals every panel once.
-unsafe impl Send for Columns<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Columns<'_> {}
-
-impl<'a> Columns<'a> {
-    fn new(out: &'a mut [f32], outputs: usize) -> Columns<'a> {
-        let rows = out.len().checked_div(outputs).unwrap_or(0);
-        Columns { start: out.as_mut_ptr(), rows, outputs, whole: PhantomData }
-    }
-
-    /// Where row `t` of panel `index` goes, and how many of its outputs there are.
-    pub fn place(&self, t: usize, index: usize) -> (*mut f32, usize) {
-        let column = index * PANEL;
-        assert!(t < self.rows && column < self.outputs, "output {t},{column}");
-        // SAFETY: within the slice that `new` took, by the assertion.
-        let place = unsafe { self.start.add(t * self.outputs + column) };
-        (place, PANEL.min(self.outputs - column))
-    }
-
-    /// Row `t` of panel `index`; outputs that only pad the panel are dropped.
-    pub fn write(&self, t: usize, index: usize, y: &[f32; PANEL]) {
-        let (place, count) = self.place(t, index);
-        // SAFETY: `place` gave room for `count` numbers, which nobody else touches while this panel is computed.
-        unsafe { std::ptr::copy_nonoverlapping(y.as_ptr(), place, count) }
     }
 }
 

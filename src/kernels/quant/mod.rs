@@ -28,7 +28,7 @@ use super::isa::Isa;
 use super::parallel::for_each_range;
 use job::{Job, Scratch};
 
-pub use panels::{Panels, RepackError};
+pub use panels::Panels;
 pub use rows::{Rows, quantise_rows};
 
 /// `[T, N]`.

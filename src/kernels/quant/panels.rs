@@ -1,9 +1,9 @@
 //! Weights as panels of 16 outputs, in memory of their own.
 
-use memmap2::MmapMut;
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
+use super::super::memory::{Memory, OutOfMemory, SLAB_BYTES};
 use super::super::packed::Packing;
 use super::blocks;
 use super::expand::{self, GroupScales};
@@ -16,15 +16,7 @@ pub struct Panels {
     outputs: usize,
     /// Groups of 32 inputs.
     groups: usize,
-    /// Anonymous memory: aligned to pages, zeroed, and in huge pages where the system grants them.
-    bytes: MmapMut,
-}
-
-/// Why there are no panels.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RepackError {
-    #[error("{bytes} bytes of weights do not fit into memory")]
-    Memory { bytes: usize },
+    bytes: Memory,
 }
 
 impl Panels {
@@ -44,16 +36,14 @@ impl Panels {
         rows: &[u8],
         inputs: usize,
         mut done: impl FnMut(usize),
-    ) -> Result<Panels, RepackError> {
+    ) -> Result<Panels, OutOfMemory> {
         assert!(Panels::exist(packing, inputs), "no panels of {packing:?} for {inputs} inputs");
         let format = Format::of(packing).expect("a format");
         let row_bytes = packing.row_bytes(inputs).expect("whole blocks");
         assert!(rows.len().is_multiple_of(row_bytes), "ragged rows");
         let (outputs, groups) = (rows.len() / row_bytes, inputs / GROUP);
         let panel_bytes = format.panel_bytes(groups);
-        let mut bytes = zeroed(outputs.div_ceil(PANEL) * panel_bytes)?;
-        /// Large enough to be worth the threads, small beside any model.
-        const SLAB_BYTES: usize = 32 << 20;
+        let mut bytes = Memory::zeroed(outputs.div_ceil(PANEL) * panel_bytes)?;
         let slab = (SLAB_BYTES / panel_bytes).max(1);
         for (index, slab_bytes) in bytes.chunks_mut(slab * panel_bytes).enumerate() {
             let start = index * slab * PANEL * row_bytes;
@@ -123,14 +113,6 @@ fn weights(format: Format, codes: &[u8; GROUP], scales: &GroupScales, n: usize, 
             }
         };
     }
-}
-
-fn zeroed(bytes: usize) -> Result<MmapMut, RepackError> {
-    let map = MmapMut::map_anon(bytes.max(1)).map_err(|_| RepackError::Memory { bytes })?;
-    // Streaming weights through pages of 4 KiB costs a walk of the page table per page. A refusal costs only that.
-    #[cfg(target_os = "linux")]
-    let _ = map.advise(memmap2::Advice::HugePage);
-    Ok(map)
 }
 
 fn repack_slab(format: Format, rows: &[u8], row_bytes: usize, slab: &mut [u8], panel_bytes: usize) {

@@ -36,7 +36,7 @@ pub(super) fn panel(job: &Job, index: usize, scratch: &mut Scratch) {
                 y[n] = part.mul_add(job.rows.scales[at], y[n]);
             }
         }
-        job.out.write(t, index, &y);
+        job.out.write(t, index * PANEL, &y);
     }
 }
 

@@ -30,10 +30,10 @@ impl Bytes {
             return Ok(Bytes::Static(&[])); // an empty file cannot be mapped
         }
         let file = File::open(path).map_err(io)?;
-        // SAFETY: the map is read-only. Of a checkpoint it lives only while weights are copied out of it; a GGUF file
-        // stays mapped for as long as the model. Whoever truncates a file meanwhile kills the process with SIGBUS, as
-        // in every program that maps files (replacing it by a rename is harmless); bytes changed meanwhile become wrong
-        // numbers, never wrong lengths, for ranges are checked once and kept apart from the file.
+        // SAFETY: the map is read-only and lives only while weights are copied out of it. Whoever truncates a file
+        // meanwhile kills the process with SIGBUS, as in every program that maps files (replacing it by a rename is
+        // harmless); bytes changed meanwhile become wrong numbers, never wrong lengths, for ranges are checked once and
+        // kept apart from the file.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Ok(Bytes::Mapped(map))
     }

@@ -35,7 +35,7 @@ impl Weights {
     /// The tensor `name`, which must have `shape`. `described_by` is the file to blame where there is no other.
     fn tensor(&self, name: &str, shape: &[usize], described_by: &Path) -> Result<Numbers, LoadError> {
         match self {
-            Weights::Checkpoint(checkpoint) => checkpoint.tensor(name, shape).map(Numbers::Plain),
+            Weights::Checkpoint(checkpoint) => checkpoint.tensor(name, shape),
             Weights::Gguf(file) => file.numbers(name, shape),
             Weights::Dummy { seed } => match dummy::tensor(name, shape, *seed) {
                 Ok(numbers) => Ok(Numbers::Plain(numbers)),

@@ -51,12 +51,6 @@ impl Packed {
         self.file.release(self.range.start + part.start..self.range.start + part.end);
     }
 
-    /// The numbers themselves, where they are stored as this machine has them, and aligned.
-    pub(in crate::model) fn as_plain(&self) -> Option<&[f32]> {
-        let direct = self.packing == Packing::F32 && cfg!(target_endian = "little");
-        direct.then(|| bytemuck::try_cast_slice(self.bytes()).ok()).flatten()
-    }
-
     fn unpack(&self) -> Result<Vec<f32>, TensorRule> {
         let (numbers, block_bytes) = self.packing.block();
         let count = self.range.len() / block_bytes * numbers;

@@ -6,12 +6,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use half::{bf16, f16};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::map::Bytes;
+use super::numbers::{Numbers, Packed};
+use crate::kernels::packed::Packing;
 use crate::model::error::{HeaderRule, LoadError, TensorRule};
 use crate::model::json::{self, Fields};
 
@@ -85,8 +87,8 @@ impl Checkpoint {
         placed.map(|entry| (entry.dtype.as_str(), (entry.data_offsets.1 - entry.data_offsets.0) as u64))
     }
 
-    /// The tensor `name` widened to `f32`, once its shape and dtype are found to be right.
-    pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+    /// The tensor `name`, once its shape and dtype are found to be right.
+    pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Numbers, LoadError> {
         let Some(&place) = self.places.get(name) else {
             let (path, tensor) = (self.described_by.clone(), name.to_string());
             return Err(LoadError::Tensor { path, tensor, rule: TensorRule::Missing });
@@ -104,7 +106,7 @@ fn is_plain_file_name(name: &str) -> bool {
 /// One file, its header found consistent.
 struct TensorFile {
     path: PathBuf,
-    bytes: Bytes,
+    bytes: Arc<Bytes>,
     /// Where the tensors' bytes begin.
     data: usize,
     entries: HashMap<String, Entry>,
@@ -129,7 +131,7 @@ impl TensorFile {
             Ok(header) => header.0,
             Err(error) => return Err(LoadError::Header { path, rule: HeaderRule::Json(error.to_string()) }),
         };
-        let file = TensorFile { path, data: bytes.len() - data, bytes, entries: HashMap::new() };
+        let file = TensorFile { path, data: bytes.len() - data, bytes: Arc::new(bytes), entries: HashMap::new() };
         tensors.sort_by_key(|(_, entry)| entry.data_offsets);
         let mut end = 0;
         for (name, entry) in &tensors {
@@ -153,30 +155,20 @@ impl TensorFile {
         LoadError::Tensor { path: self.path.clone(), tensor, rule }
     }
 
-    fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, TensorRule> {
+    fn tensor(&self, name: &str, shape: &[usize]) -> Result<Numbers, TensorRule> {
         let entry = self.entries.get(name).ok_or(TensorRule::Missing)?;
         if entry.shape != shape {
             return Err(TensorRule::Shape { expected: shape.to_vec(), found: entry.shape.clone() });
         }
         let (begin, end) = entry.data_offsets;
-        let bytes = &self.bytes[self.data + begin..self.data + end];
-        match entry.dtype.as_str() {
-            "F32" => widen(bytes, f32::from_le_bytes),
-            "F16" => widen(bytes, |two| f16::from_le_bytes(two).to_f32()),
-            "BF16" => widen(bytes, |two| bf16::from_le_bytes(two).to_f32()),
-            other => Err(TensorRule::Dtype { found: other.to_string() }),
-        }
+        let packing = match entry.dtype.as_str() {
+            "F32" => Packing::F32,
+            "F16" => Packing::F16,
+            "BF16" => Packing::Bf16,
+            other => return Err(TensorRule::Dtype { found: other.to_string() }),
+        };
+        Ok(Numbers::Packed(Packed::new(packing, self.bytes.clone(), self.data + begin..self.data + end)))
     }
-}
-
-/// `N` bytes at a time into one number each; nothing is assumed about alignment.
-fn widen<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Result<Vec<f32>, TensorRule> {
-    let (numbers, _) = bytes.as_chunks::<N>();
-    let mut out = Vec::new();
-    let needed = numbers.len() * size_of::<f32>();
-    out.try_reserve_exact(numbers.len()).map_err(|_| TensorRule::Allocation { bytes: needed })?;
-    out.extend(numbers.iter().map(|&bytes| number(bytes)));
-    Ok(out)
 }
 
 /// The header's bytes, and the number of bytes behind it.

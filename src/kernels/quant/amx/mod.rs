@@ -88,7 +88,7 @@ pub(super) unsafe fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scrat
             // The outputs' lines are fetched while they are computed: stores are done in order, and tile stores behind one
             // that waits for memory would fill the processor's buffer.
             for r in 0..ROWS {
-                _mm_prefetch::<_MM_HINT_ET0>(job.out.place(start + r, index).0.cast());
+                _mm_prefetch::<_MM_HINT_ET0>(job.out.place(start + r, index * PANEL).0.cast());
             }
             let y = match format.scheme {
                 Scheme::Symmetric { .. } => sixteen::<SYMMETRIC>(&configured, &input, &mut sums),
@@ -96,9 +96,9 @@ pub(super) unsafe fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scrat
                 Scheme::Halves { .. } => sixteen::<HALVES>(&configured, &input, &mut sums),
             };
             for (r, y) in y.iter().enumerate() {
-                let (place, count) = job.out.place(start + r, index);
+                let (place, count) = job.out.place(start + r, index * PANEL);
                 // SAFETY: `place` has room for `count` numbers, and the mask keeps the others.
-                unsafe { _mm512_mask_storeu_ps(place, 0xffff >> (16 - count), *y) }
+                unsafe { _mm512_mask_storeu_ps(place, 0xffff >> (PANEL - count.min(PANEL)), *y) }
             }
         }
     }

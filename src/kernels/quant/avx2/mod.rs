@@ -137,7 +137,7 @@ unsafe fn block<L: Load, const SCHEME: u8, const VNNI: bool, const R: usize>(
             _mm256_storeu_ps(out.as_mut_ptr(), y[0]);
             _mm256_storeu_ps(out.as_mut_ptr().add(LANES), y[1]);
         }
-        job.out.write(start + r, weights.index, &out);
+        job.out.write(start + r, weights.index * PANEL, &out);
     }
 }
 

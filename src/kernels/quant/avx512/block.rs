@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::super::expand::GroupScales;
-use super::super::format::GROUP;
+use super::super::format::{GROUP, PANEL};
 use super::super::job::{Job, blocks};
 use super::load::{AHEAD, Load};
 
@@ -116,8 +116,8 @@ fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &
         }
         for r in 0..R {
             for p in 0..P {
-                let (place, count) = job.out.place(start + r, weights.index + p);
-                _mm512_mask_storeu_ps(place, 0xffff >> (16 - count), y[r][p]);
+                let (place, count) = job.out.place(start + r, (weights.index + p) * PANEL);
+                _mm512_mask_storeu_ps(place, 0xffff >> (PANEL - count.min(PANEL)), y[r][p]);
             }
         }
     }
