@@ -13,6 +13,7 @@ use crate::checkpoint::Checkpoint;
 use crate::gguf_file::{GgufFile, Value, text};
 use crate::goldens::{self, Golden, TOLERANCE};
 use crate::paged::{Cache, Sequence, forward};
+use crate::server::{Server, post};
 
 /// Those with a llama.cpp counterpart; `mistral-window` with a key of our own.
 const ARCHITECTURES: [&str; 5] = ["llama", "llama3-rope", "mistral-window", "qwen2", "qwen3"];
@@ -247,4 +248,32 @@ fn dummy_weights_take_the_shapes_of_the_metadata() {
     let tokens = [1, 2, 3];
     let out = forward(&mut loaded.model, &mut Cache::shuffled(1), &mut [(&mut sequence, &tokens)], Rows::All).0;
     assert!(out.data.iter().all(|logit| logit.is_finite()));
+}
+
+#[tokio::test]
+async fn a_model_file_that_is_cut_short_while_it_is_served_hurts_nobody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoint = wide();
+    for packing in QUANTISED.into_iter().chain([GgmlDType::F32]) {
+        let mut file = GgufFile::convert(checkpoint.path(), packing);
+        with_vocabulary(&mut file);
+        file.set("tokenizer.ggml.merges", Value::Texts(Vec::new())).unset("tokenizer.chat_template");
+        let path = file.write(folder.path());
+        let server = Server::start(&["--model", path.to_str().expect("utf-8")]);
+        let ask = || {
+            post(
+                server.at("/v1/completions"),
+                json!({"prompt": [5, 6, 7], "max_tokens": 8, "temperature": 0, "return_token_ids": true, "ignore_eos": true}),
+            )
+        };
+        let (status, before) = ask().await;
+        assert_eq!(status, 200, "{before}");
+        std::fs::OpenOptions::new().write(true).open(&path).expect("the file").set_len(100).expect("cut");
+        let (status, after) = ask().await;
+        assert_eq!(
+            (status, &after["choices"][0]["token_ids"]),
+            (200, &before["choices"][0]["token_ids"]),
+            "{packing:?}"
+        );
+    }
 }
