@@ -1,53 +1,53 @@
-//! The one order in which products are added.
+//! The one order in which attention and norms add products.
 //!
 //! A float sum depends on its order, so "batched equals solo" needs a single order for every dot product: [`LANES`]
-//! partial sums, lane `j` taking the terms `k ≡ j (mod LANES)` from left to right, then a fixed tree over the lanes.
-//! Sixteen lanes fill one AVX-512 register, two AVX ones or four NEON ones, so every instruction set can keep this order
-//! at full width.
+//! partial sums, lane `j` taking the terms `k ≡ j (mod LANES)` from left to right, each product rounded before it is added,
+//! then a fixed tree over the lanes. Sixteen lanes fill one AVX-512 register, two AVX ones or four NEON ones, so every
+//! instruction set can keep this order at full width. The compiler leaves a loop over the lanes scalar, hence intrinsics.
+#![allow(unsafe_code)] // calls into code compiled for instructions that `Isa` has found
+
+use super::isa::Isa;
 
 /// Partial sums per output.
 pub const LANES: usize = 16;
 
-/// Dot products of `R` rows of `x` with `C` rows of `w`, all of one length; `[R][C]`.
+/// One dot product in the order of this module.
 ///
-/// Each is summed in the order of this module, whatever `R` and `C`: a tile only shares loads between outputs. Inlined
-/// into callers that were compiled for wider registers, hence written as loops over arrays that vectorise.
-#[allow(clippy::needless_range_loop)] // zipped iterators over three nested arrays neither read nor vectorise as well
-#[inline(always)]
-pub(super) fn tile<const R: usize, const C: usize>(x: [&[f32]; R], w: [&[f32]; C]) -> [[f32; C]; R] {
-    let x = x.map(|row| row.as_chunks::<LANES>());
-    let w = w.map(|row| row.as_chunks::<LANES>());
-    let whole = w[0].0.len();
-    let tail = w[0].1.len();
-    // Lengths are checked once here, so that the loop below is free of checks.
-    assert!(x.iter().chain(&w).all(|row| row.0.len() == whole && row.1.len() == tail), "rows of different lengths");
-
-    let mut lanes = [[[0.0f32; LANES]; C]; R];
-    for i in 0..whole {
-        for r in 0..R {
-            for c in 0..C {
-                for j in 0..LANES {
-                    lanes[r][c][j] += x[r].0[i][j] * w[c].0[i][j];
-                }
-            }
-        }
-    }
-    let mut out = [[0.0; C]; R];
-    for r in 0..R {
-        for c in 0..C {
-            for j in 0..tail {
-                lanes[r][c][j] += x[r].1[j] * w[c].1[j];
-            }
-            out[r][c] = sum_lanes(lanes[r][c]);
-        }
-    }
-    out
+/// # Panics
+/// When the rows have different lengths.
+#[inline]
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+    dot_on(Isa::current(), a, b)
 }
 
-/// One dot product in the order of this module.
-#[inline(always)]
-pub fn dot(a: &[f32], b: &[f32]) -> f32 {
-    tile([a], [b])[0][0]
+/// `isa` is one that this machine has.
+fn dot_on(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len(), "rows of different lengths");
+    let ((whole_a, rest_a), (whole_b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut lanes = match isa {
+        // SAFETY: callers pass what `Isa` has found on this processor.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Amx => unsafe { x86::lanes_avx512(whole_a, whole_b) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 | Isa::AvxVnni => unsafe { x86::lanes_avx2(whole_a, whole_b) },
+        _ => lanes(whole_a, whole_b),
+    };
+    for (lane, (a, b)) in lanes.iter_mut().zip(rest_a.iter().zip(rest_b)) {
+        *lane += a * b;
+    }
+    sum_lanes(lanes)
+}
+
+/// The definition of the lanes.
+fn lanes(a: &[[f32; LANES]], b: &[[f32; LANES]]) -> [f32; LANES] {
+    let mut lanes = [0.0f32; LANES];
+    for (a, b) in a.iter().zip(b) {
+        for j in 0..LANES {
+            lanes[j] += a[j] * b[j];
+        }
+    }
+    lanes
 }
 
 /// The fixed tree: halves onto each other until one is left.
@@ -61,6 +61,46 @@ fn sum_lanes(mut lanes: [f32; LANES]) -> f32 {
         half /= 2;
     }
     lanes[0]
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::LANES;
+
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn lanes_avx512(a: &[[f32; LANES]], b: &[[f32; LANES]]) -> [f32; LANES] {
+        let mut sums = _mm512_setzero_ps();
+        for (a, b) in a.iter().zip(b) {
+            // SAFETY: sixteen numbers each, as the types say.
+            let (a, b) = unsafe { (_mm512_loadu_ps(a.as_ptr()), _mm512_loadu_ps(b.as_ptr())) };
+            sums = _mm512_add_ps(sums, _mm512_mul_ps(a, b));
+        }
+        let mut lanes = [0.0; LANES];
+        // SAFETY: room for sixteen numbers.
+        unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), sums) };
+        lanes
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn lanes_avx2(a: &[[f32; LANES]], b: &[[f32; LANES]]) -> [f32; LANES] {
+        let mut sums = [_mm256_setzero_ps(); 2];
+        for (a, b) in a.iter().zip(b) {
+            for (h, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: eight of sixteen numbers each, as the types say.
+                let (a, b) = unsafe { (_mm256_loadu_ps(a[8 * h..].as_ptr()), _mm256_loadu_ps(b[8 * h..].as_ptr())) };
+                *sum = _mm256_add_ps(*sum, _mm256_mul_ps(a, b));
+            }
+        }
+        let mut lanes = [0.0; LANES];
+        // SAFETY: room for two times eight numbers.
+        unsafe {
+            _mm256_storeu_ps(lanes.as_mut_ptr(), sums[0]);
+            _mm256_storeu_ps(lanes[8..].as_mut_ptr(), sums[1]);
+        }
+        lanes
+    }
 }
 
 #[cfg(test)]
@@ -82,19 +122,16 @@ mod tests {
     }
 
     #[test]
-    fn every_tile_keeps_the_defined_order() {
-        for len in [0, 1, 15, 16, 17, 63, 64, 200] {
+    fn every_path_keeps_the_defined_order() {
+        for len in [0, 1, 15, 16, 17, 63, 64, 128, 200] {
             let row = |seed: usize| -> Vec<f32> {
                 (0..len).map(|i| ((i * 7919 + seed * 104_729) % 1009) as f32 / 1009.0 - 0.4).collect()
             };
-            let (x, w): (Vec<_>, Vec<_>) = ((0..3).map(row).collect(), (10..12).map(row).collect());
-            let tiled = tile([&x[0], &x[1], &x[2]], [&w[0], &w[1]]);
-            for r in 0..3 {
-                for c in 0..2 {
-                    let expected = by_definition(&x[r], &w[c]);
-                    assert_eq!(tiled[r][c].to_bits(), expected.to_bits(), "length {len}, tile {r},{c}");
-                    assert_eq!(dot(&x[r], &w[c]).to_bits(), expected.to_bits());
-                }
+            let (a, b) = (row(1), row(2));
+            let expected = by_definition(&a, &b);
+            assert_eq!(dot(&a, &b).to_bits(), expected.to_bits());
+            for isa in Isa::available() {
+                assert_eq!(dot_on(isa, &a, &b).to_bits(), expected.to_bits(), "{isa:?}, length {len}");
             }
         }
     }
