@@ -51,6 +51,12 @@ pub(super) trait Backend {
     fn embed(&self, table: &Self::Matrix, plan: &Self::Plan) -> Result<Self::Tensor>;
     /// `x · weightᵀ + bias`.
     fn linear(&self, x: &Self::Tensor, weight: &Self::Matrix, bias: Option<&Self::Vector>) -> Result<Self::Tensor>;
+
+    /// The same for the last product of all, `[R, hidden]` to `[R, vocab]`.
+    fn logits(&self, x: &Self::Tensor, head: &Self::Matrix) -> Result<Self::Tensor> {
+        self.linear(x, head, None)
+    }
+
     fn add(&self, x: Self::Tensor, y: &Self::Tensor) -> Result<Self::Tensor>;
     /// Each consecutive group as wide as `weight` on its own: a row, or a head of a row.
     fn rms_norm(&self, x: &Self::Tensor, weight: &Self::Vector, eps: f32) -> Result<Self::Tensor>;

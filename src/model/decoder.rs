@@ -38,7 +38,7 @@ impl<B: Backend> Decoder<'_, B> {
         let x = backend.select(x, &plan)?; // [R, hidden]
         let x = backend.rms_norm(&x, &weights.norm, self.spec.norm_eps)?;
         let head = weights.head.as_ref().unwrap_or(&weights.embedding);
-        backend.read(backend.linear(&x, head, None)?) // [R, vocab]
+        backend.read(backend.logits(&x, head)?) // [R, vocab]
     }
 
     /// Keys and values are stored before they are read, so a prefill chunk sees itself through the cache like any past.

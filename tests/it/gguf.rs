@@ -160,16 +160,24 @@ fn what_each_type_loses_of_a_trained_model() {
     let expected = logits(&mut original);
     for packing in QUANTISED {
         let file = GgufFile::convert(&folder, packing);
-        let (kl, top1) = compare(&logits(&mut open_file(&file, DeviceChoice::Cpu)), &expected, vocab);
-        println!("{packing:?}: KL {kl:.2e}, top-1 {top1:.3}");
+        let ours = logits(&mut open_file(&file, DeviceChoice::Cpu));
+        let (kl, top1) = compare(&ours, &expected, vocab);
+        let mut unpacked = file.clone();
+        unpacked.tensors.iter_mut().for_each(|entry| entry.unpack(packing));
+        let (own_kl, own_top1) = compare(&ours, &logits(&mut open_file(&unpacked, DeviceChoice::Cpu)), vocab);
+        println!(
+            "{packing:?}: KL {kl:.2e}, top-1 {top1:.3}; against its own numbers in F32 {own_kl:.2e}, {own_top1:.4}"
+        );
         let (most, least) = match packing {
             GgmlDType::F16 | GgmlDType::BF16 => (1e-6, 0.999),
-            GgmlDType::Q8_0 => (2e-4, 0.97),
+            GgmlDType::Q8_0 => (2e-4, 0.98),
             GgmlDType::Q6K | GgmlDType::Q5K | GgmlDType::Q5_0 | GgmlDType::Q5_1 => (0.02, 0.9),
             GgmlDType::Q4K | GgmlDType::Q4_0 | GgmlDType::Q4_1 => (0.1, 0.8),
             _ => (1.0, 0.4),
         };
         assert!(kl <= most && top1 >= least, "{packing:?}: KL {kl:e}, top-1 {top1}");
+        assert!(own_kl <= 1e-4 && own_top1 >= 0.98, "{packing:?}: KL {own_kl:e}, top-1 {own_top1} of its own numbers");
+        assert!(packing != GgmlDType::Q8_0 || own_top1 >= 0.99, "Q8_0 agrees in {own_top1}");
     }
 }
 

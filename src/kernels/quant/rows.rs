@@ -27,6 +27,15 @@ impl Rows {
         self.codes.len() / self.inputs
     }
 
+    /// What rounding left of `x`, of which these are the rows. Not finite where `x` was not.
+    pub fn remainder(&self, x: &[f32]) -> Vec<f32> {
+        let groups = x.as_chunks::<GROUP>().0.iter().zip(self.codes.as_chunks::<GROUP>().0).zip(&self.scales);
+        let left = |((x, codes), scale): ((&[f32; GROUP], &[i8; GROUP]), &f32)| -> [f32; GROUP] {
+            std::array::from_fn(|k| f32::from(codes[k]).mul_add(-scale, x[k]))
+        };
+        groups.flat_map(left).collect()
+    }
+
     pub(super) fn groups(&self) -> usize {
         self.inputs / GROUP
     }
