@@ -47,7 +47,7 @@ fn products(criterion: &mut Criterion) {
                 let mut turn = panels.iter().cycle();
                 group.bench_function(BenchmarkId::new("panels", rows), |b| {
                     b.iter(|| {
-                        let rows = quant::quantise_rows(black_box(&x), inputs);
+                        let rows = quant::quantise_rows(black_box(&x), inputs, panels[0].span());
                         quant::matmul(&rows, turn.next().expect("a cycle"))
                     });
                 });

@@ -176,7 +176,7 @@ fn what_each_type_loses_of_a_trained_model() {
             _ => (1.0, 0.4),
         };
         assert!(kl <= most && top1 >= least, "{packing:?}: KL {kl:e}, top-1 {top1}");
-        assert!(own_kl <= 1e-4 && own_top1 >= 0.98, "{packing:?}: KL {own_kl:e}, top-1 {own_top1} of its own numbers");
+        assert!(own_kl <= 5e-4 && own_top1 >= 0.98, "{packing:?}: KL {own_kl:e}, top-1 {own_top1} of its own numbers");
         assert!(packing != GgmlDType::Q8_0 || own_top1 >= 0.99, "Q8_0 agrees in {own_top1}");
     }
 }

@@ -6,8 +6,8 @@ takes half an hour the first time. Without FILES it makes models of random weigh
 For each prompt llama.cpp continues greedily for 32 tokens and says how far its best token was ahead of the second. We
 continue the same prompt; where we go another way, we are put back on llama.cpp's way and go on, so that every step is
 compared. Where its lead is more than 0.05 (in logits, which is the difference of logprobs) a different token is an error,
-unless the same numbers widened to F32 say that ours is right: llama.cpp rounds activations to 8 bits with coarser scales
-than we do.
+unless the same numbers widened to F32 say that ours is right: both engines round activations to 8 bits, and small
+differences in the order of additions grow on models of random weights.
 """
 
 import contextlib

@@ -42,7 +42,7 @@ use super::parallel::for_each_range;
 use job::{Job, Scratch};
 
 pub use panels::Panels;
-pub use rows::{Rows, quantise_rows};
+pub use rows::{Rows, Span, quantise_rows};
 
 /// `[T, N]`.
 ///

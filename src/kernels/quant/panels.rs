@@ -8,11 +8,13 @@ use super::super::packed::Packing;
 use super::blocks;
 use super::expand::{self, GroupScales};
 use super::format::{Format, GROUP, GROUP_CODES, PANEL};
+use super::rows::Span;
 
 /// `[outputs, inputs]` of one packing, laid out for the kernels; as many bytes as in the file, give or take three in a
 /// hundred.
 pub struct Panels {
     pub(super) format: Format,
+    span: Span,
     outputs: usize,
     /// Groups of 32 inputs.
     groups: usize,
@@ -50,7 +52,13 @@ impl Panels {
             repack_slab(format, &rows[start..], row_bytes, slab_bytes, panel_bytes);
             done((start + slab * PANEL * row_bytes).min(rows.len()));
         }
-        Ok(Panels { format, outputs, groups, bytes })
+        let span = if packing.block().0 == 256 { Span::Block } else { Span::Group };
+        Ok(Panels { format, span, outputs, groups, bytes })
+    }
+
+    /// How the rows that these weights are multiplied with have to be rounded.
+    pub fn span(&self) -> Span {
+        self.span
     }
 
     pub fn outputs(&self) -> usize {

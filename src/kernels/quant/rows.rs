@@ -15,6 +15,19 @@ pub struct Rows {
     pub(super) sums: Vec<[i32; 2]>,
 }
 
+/// How many inputs are rounded in the same steps. As ggml has it, so that the same file gives the same roundings and, but
+/// for the order of additions, the same logits: a user who comes from llama.cpp meets the same answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// 32, the step rounded to F16: beside weights in blocks of 32 (`Q8_0` and `Q8_1` there).
+    Group,
+    /// 256: beside weights in blocks of 256 (`Q8_K` there).
+    Block,
+}
+
+/// Inputs of a [`Span::Block`].
+const BLOCK: usize = 256;
+
 /// Below this a group counts as zero: the reciprocal of its scale would overflow.
 const SMALLEST: f32 = 1e-30;
 
@@ -45,49 +58,105 @@ impl Rows {
 ///
 /// # Panics
 /// When `inputs` is not a positive multiple of 32, or `x` not of whole rows.
-pub fn quantise_rows(x: &[f32], inputs: usize) -> Rows {
-    assert!(inputs > 0 && inputs.is_multiple_of(GROUP) && x.len().is_multiple_of(inputs), "ragged rows");
+pub fn quantise_rows(x: &[f32], inputs: usize, span: Span) -> Rows {
+    let unit = if span == Span::Block { BLOCK } else { GROUP };
+    assert!(inputs > 0 && inputs.is_multiple_of(unit) && x.len().is_multiple_of(inputs), "ragged rows");
     let groups = x.len() / GROUP;
     let mut rows = Rows { inputs, codes: vec![0; x.len()], scales: vec![0.0; groups], sums: vec![[0; 2]; groups] };
-    dispatch::quantise(Isa::current(), x, &mut rows);
+    dispatch::quantise(Isa::current(), x, &mut rows, span);
     rows
 }
 
 /// Inlined into functions compiled for wider registers.
 #[inline(always)]
-pub(super) fn quantise(x: &[f32], rows: &mut Rows) {
+pub(super) fn quantise(x: &[f32], rows: &mut Rows, span: Span) {
+    let groups = x.as_chunks::<GROUP>().0;
     let codes = rows.codes.as_chunks_mut::<GROUP>().0;
-    let outs = codes.iter_mut().zip(&mut rows.scales).zip(&mut rows.sums);
-    for (x, ((codes, scale), sums)) in x.as_chunks::<GROUP>().0.iter().zip(outs) {
-        (*scale, *sums) = group(x, codes);
+    match span {
+        Span::Group => {
+            for (((x, codes), scale), sums) in groups.iter().zip(codes).zip(&mut rows.scales).zip(&mut rows.sums) {
+                let steps = Steps::of(largest(x), Span::Group);
+                *scale = to_f16(steps.scale);
+                *sums = round(x, codes, steps);
+            }
+        }
+        Span::Block => {
+            let blocks = groups.as_chunks::<{ BLOCK / GROUP }>().0.iter();
+            let codes = codes.as_chunks_mut::<{ BLOCK / GROUP }>().0;
+            let scales = rows.scales.as_chunks_mut::<{ BLOCK / GROUP }>().0;
+            let sums = rows.sums.as_chunks_mut::<{ BLOCK / GROUP }>().0;
+            for (((x, codes), scales), sums) in blocks.zip(codes).zip(scales).zip(sums) {
+                let steps = Steps::of(x.iter().map(largest).max().unwrap_or_default(), Span::Block);
+                *scales = [steps.scale; BLOCK / GROUP];
+                for ((x, codes), sums) in x.iter().zip(codes).zip(sums) {
+                    *sums = round(x, codes, steps);
+                }
+            }
+        }
     }
 }
 
+/// The bits of the largest magnitude. Bit patterns of magnitudes are ordered as the magnitudes, with infinity and then NaN
+/// above all: one maximum finds the scale and what is not finite. `f32::max` would skip NaN.
 #[inline(always)]
-fn group(x: &[f32; GROUP], codes: &mut [i8; GROUP]) -> (f32, [i32; 2]) {
-    // Bit patterns of magnitudes are ordered as the magnitudes, with infinity and then NaN above all: one maximum finds
-    // the scale and what is not finite. `f32::max` would skip NaN.
-    let mut largest = 0;
-    for x in x {
-        largest = largest.max(x.to_bits() & 0x7fff_ffff);
+fn largest(x: &[f32; GROUP]) -> u32 {
+    x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
+}
+
+/// The width of a step, and its reciprocal.
+#[derive(Clone, Copy)]
+struct Steps {
+    scale: f32,
+    inverse: f32,
+}
+
+impl Steps {
+    #[inline(always)]
+    fn of(largest: u32, span: Span) -> Steps {
+        let largest = f32::from_bits(largest);
+        if !largest.is_finite() {
+            return Steps { scale: f32::NAN, inverse: 0.0 };
+        }
+        if largest < SMALLEST {
+            return Steps { scale: 0.0, inverse: 0.0 };
+        }
+        // Which of the two is rounded first is ggml's choice, and decides ties.
+        match span {
+            Span::Group => Steps { scale: largest / 127.0, inverse: 1.0 / (largest / 127.0) },
+            Span::Block => Steps { scale: 1.0 / (127.0 / largest), inverse: 127.0 / largest },
+        }
     }
-    let largest = f32::from_bits(largest);
-    if !largest.is_finite() {
+}
+
+/// The nearest number with the eleven bits of an F16, ties to even, without F16's bounds.
+#[inline(always)]
+fn to_f16(x: f32) -> f32 {
+    const LOST: u32 = 13;
+    if x.is_nan() {
+        return x;
+    }
+    let bits = x.to_bits();
+    let even = (bits >> LOST) & 1;
+    f32::from_bits((bits + (1 << (LOST - 1)) - 1 + even) & !((1 << LOST) - 1))
+}
+
+#[inline(always)]
+fn round(x: &[f32; GROUP], codes: &mut [i8; GROUP], steps: Steps) -> [i32; 2] {
+    if steps.inverse == 0.0 {
         *codes = [0; GROUP];
-        return (f32::NAN, [0; 2]);
+        return [0; 2];
     }
-    let (scale, inverse) = if largest < SMALLEST { (0.0, 0.0) } else { (largest / 127.0, 127.0 / largest) };
     // Adding 1.5 · 2²³ leaves the nearest integer, ties to even, in the low bits; no conversion can saturate.
     const MAGIC: f32 = 12_582_912.0;
     let mut rounded = [0i32; GROUP];
     for (rounded, x) in rounded.iter_mut().zip(x) {
-        *rounded = (x * inverse + MAGIC).to_bits() as i32 - MAGIC.to_bits() as i32;
+        *rounded = (x * steps.inverse + MAGIC).to_bits() as i32 - MAGIC.to_bits() as i32;
     }
     for (code, rounded) in codes.iter_mut().zip(rounded) {
         *code = rounded as i8;
     }
     let (first, second) = rounded.split_at(GROUP / 2);
-    (scale, [first.iter().sum(), second.iter().sum()])
+    [first.iter().sum(), second.iter().sum()]
 }
 
 #[cfg(test)]
@@ -98,19 +167,45 @@ mod tests {
     fn steps_are_even_and_ties_go_to_even() {
         let mut x = [0.0f32; 32];
         x[..6].copy_from_slice(&[127.0, -127.0, 0.5, 1.5, -2.5, 3.49]);
-        let rows = quantise_rows(&x, 32);
+        let rows = quantise_rows(&x, 32, Span::Group);
         assert_eq!(rows.codes[..6], [127, -127, 0, 2, -2, 3]);
         assert_eq!((rows.scales[0], rows.sums[0]), (1.0, [3, 0]));
+    }
+
+    #[test]
+    fn scales_have_the_bits_of_an_f16() {
+        for (x, expected) in
+            [(1.0f32, 1.0f32), (1.0 / 127.0, 0.007_873_535), (1.000_488_3, 1.0), (1.000_488_5, 1.000_976_6)]
+        {
+            assert_eq!(to_f16(x), expected, "{x}");
+        }
+        assert!(to_f16(f32::NAN).is_nan());
+        for n in 1..2_000u32 {
+            let x = n as f32 * 0.37;
+            assert_eq!(to_f16(x), half::f16::from_f32(x).to_f32(), "{x}");
+        }
+    }
+
+    #[test]
+    fn blocks_share_the_scale_of_their_largest() {
+        let mut x = vec![0.5f32; 512];
+        (x[100], x[300]) = (-254.0, 12.7);
+        let rows = quantise_rows(&x, 512, Span::Block);
+        assert_eq!(rows.scales[..8], [2.0; 8]);
+        assert!(rows.scales[8..].iter().all(|scale| (scale - 0.1).abs() < 1e-6));
+        assert_eq!((rows.codes[100], rows.codes[0], rows.codes[300], rows.codes[256]), (-127, 0, 127, 5));
+        assert_eq!(rows.remainder(&x)[0], 0.5);
     }
 
     #[test]
     fn every_magnitude_is_kept_within_half_a_step() {
         for magnitude in [1e-38f32, 1e-31, 1e-29, 1e-3, 1.0, 1e10, f32::MAX] {
             let x: Vec<f32> = (0..64).map(|i| magnitude * ((i * 37 % 64) as f32 / 31.5 - 1.0)).collect();
-            let rows = quantise_rows(&x, 64);
+            let rows = quantise_rows(&x, 64, Span::Group);
             for (k, &x) in x.iter().enumerate() {
                 let (scale, code) = (f64::from(rows.scales[k / 32]), f64::from(rows.codes[k]));
-                let allowed = (f64::from(magnitude) / 127.0 * 0.501).max(1e-30);
+                // Half a step, and what the step's own rounding makes of the largest code.
+                let allowed = (f64::from(magnitude) / 127.0 * (0.501 + 127.0 / 2048.0)).max(1e-30);
                 assert!((code * scale - f64::from(x)).abs() <= allowed, "{magnitude:e}: {x:e} as {code} · {scale:e}");
             }
         }
@@ -121,9 +216,9 @@ mod tests {
         for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN] {
             let mut x = vec![1.0; 128];
             x[70] = odd;
-            let rows = quantise_rows(&x, 64);
+            let rows = quantise_rows(&x, 64, Span::Group);
             assert!(rows.scales[2].is_nan());
-            assert!([0, 1, 3].iter().all(|&g| rows.scales[g] == 1.0 / 127.0 && rows.sums[g] == [16 * 127; 2]));
+            assert!([0, 1, 3].iter().all(|&g| rows.scales[g] == to_f16(1.0 / 127.0) && rows.sums[g] == [16 * 127; 2]));
         }
     }
 }

@@ -52,7 +52,7 @@ fn repack(packing: Packing, bytes: &[u8], inputs: usize) -> Panels {
 }
 
 fn product(isa: Isa, x: &[f32], panels: &Panels) -> Vec<f32> {
-    let rows = quantise_rows(x, panels.inputs());
+    let rows = quantise_rows(x, panels.inputs(), panels.span());
     let mut y = vec![f32::NAN; rows.count() * panels.outputs()];
     matmul_on(isa, &rows, panels, &mut y);
     y
@@ -239,7 +239,7 @@ fn repacking_says_what_it_is_done_with() {
 #[test]
 fn no_rows_and_no_outputs_are_empty_products() {
     let panels = repack(Packing::Q8_0, &[], 64);
-    assert!(matmul(&quantise_rows(&[1.0; 128], 64), &panels).is_empty());
+    assert!(matmul(&quantise_rows(&[1.0; 128], 64, panels.span()), &panels).is_empty());
     let panels = repack(Packing::Q8_0, &[1; 68], 64);
-    assert!(matmul(&quantise_rows(&[], 64), &panels).is_empty());
+    assert!(matmul(&quantise_rows(&[], 64, panels.span()), &panels).is_empty());
 }
