@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! blocks.rs (the file's blocks) → panels.rs (16 outputs side by side, once, at load)
-//! x → rows.rs (8-bit integers, a scale per 32) ─┐        ┌ scalar.rs, the definition
-//!                                Panels ────────┴→ job.rs┼ avx2.rs
-//!                       (format.rs, expand.rs)           └ avx512.rs
+//! x → rows.rs (8-bit integers, a scale per 32 or 256) ┐         ┌ scalar.rs, the definition
+//!                                              Panels ┴→ job.rs ┼ avx2.rs
+//!                              (format.rs, expand.rs)           └ avx512.rs, amx.rs
 //! ```
 //! An output depends on its row of `x` and its row of `w` alone: the dot product of each group of 32 inputs is an exact
 //! integer, and the groups are added in ascending order by one formula of fused operations ([`scalar`]). So every path,
