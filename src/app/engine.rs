@@ -78,7 +78,7 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
     let heartbeat = Arc::new(Heartbeat::default());
     let gate = Gate::new(config.intake.capacity);
     let home = Home::new(HomeParts {
-        tuning: Tuning { intake: config.intake.clone(), scheduler: core_config.scheduler },
+        tuning: Tuning { intake: config.intake, scheduler: core_config.scheduler },
         thermal: config.thermal.thresholds,
         gate: gate.clone(),
         clock: clock.clone(),

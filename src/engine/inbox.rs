@@ -52,7 +52,7 @@ pub struct Inbox {
 impl Inbox {
     pub fn new(tuning: Tuning, thresholds: crate::scheduler::thermal::Thresholds) -> Inbox {
         Inbox {
-            intake: Intake::new(tuning.intake.clone()),
+            intake: Intake::new(tuning.intake),
             gate: Gate::Open,
             orders: Orders::default(),
             last: CoreView::default(),
@@ -150,7 +150,7 @@ impl Inbox {
             self.orders.scheduler = Some(tuning.scheduler);
         }
         if tuning.intake != self.tuning.intake {
-            self.intake.configure(tuning.intake.clone());
+            self.intake.configure(tuning.intake);
         }
         self.tuning = tuning;
         Ok(changed)
@@ -295,7 +295,7 @@ impl Inbox {
         let age = move |origin: &crate::request::Origin| now.since(origin.received);
         let seated = self.last.sequences.iter();
         let seated = seated.map(|view| LiveSequence { age: age(&view.origin), view: view.clone(), wait: None });
-        let queued = self.intake.queued(now).map(move |queued| {
+        let queued = self.intake.queued().map(move |queued| {
             let request = queued.request;
             LiveSequence {
                 age: age(request.origin()),

@@ -1,16 +1,21 @@
-//! Requests of like length, so that the prefills of one step are alike: a long prompt beside short ones would make them
-//! wait for its chunks.
+//! Requests of like size. Pure.
 
-/// Upper bounds, in tokens of prompt and longest completion together.
-const BOUNDS: [usize; 5] = [128, 512, 1024, 2048, 4096];
+/// Upper ends of the buckets, included; the last bucket is open.
+const UPPER: [usize; 5] = [128, 512, 1024, 2048, 4096];
 
-/// A class of length, shortest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// How much work a request may become, roughly: prompt tokens plus `max_tokens`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket(u8);
 
 impl Bucket {
-    pub fn of(tokens: usize) -> Bucket {
-        Bucket(BOUNDS.iter().take_while(|bound| tokens > **bound).count() as u8)
+    pub const COUNT: usize = UPPER.len() + 1;
+
+    pub fn of(estimated_tokens: usize) -> Bucket {
+        Bucket(UPPER.iter().filter(|&&upper| estimated_tokens > upper).count() as u8)
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
     }
 }
 
@@ -19,11 +24,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_belong_to_the_bucket_below() {
-        let of = |tokens| Bucket::of(tokens).0;
-        for (index, bound) in BOUNDS.into_iter().enumerate() {
-            assert_eq!((of(bound), of(bound + 1)), (index as u8, index as u8 + 1));
-        }
-        assert_eq!((of(0), of(usize::MAX)), (0, 5));
+    fn borders() {
+        let indices =
+            [0, 128, 129, 512, 513, 1024, 1025, 2048, 2049, 4096, 4097, usize::MAX].map(|n| Bucket::of(n).index());
+        assert_eq!(indices, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]);
+        assert_eq!(Bucket::COUNT, 6);
     }
 }

@@ -1,55 +1,23 @@
-//! What an operator may set about the queue.
+//! What an operator may set, live. Pure.
 
+use super::bucket::Bucket;
+use super::fair::FairnessConfig;
 use super::limits::Capacity;
-use super::strategy::StrategyKind;
-use crate::request::Priority;
+use super::strategy::FlushConfig;
+use crate::request::{Priority, Request};
 use crate::units::Micros;
 
-/// The queue's configuration. All of it may change while requests are queued.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
     pub capacity: Capacity,
     pub flush: FlushConfig,
-    /// By [`Priority::index`]: released by then whatever the strategy says.
+    /// By [`Priority::index`]: a request gathers no longer than this, whatever the strategy says.
     pub max_waits: [Micros; 4],
-    /// A queued request rises one priority per so much waiting.
+    /// A queued request rises one class per `aging` waited.
     pub aging: Micros,
     pub fairness: FairnessConfig,
-    /// A request that no batch took by then ends with an error of its own.
+    /// Who has queued for this long is given up: no batch could take it.
     pub queue_timeout: Micros,
-}
-
-/// When groups flow, and how they are filled.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FlushConfig {
-    pub strategy: StrategyKind,
-    /// Smallest group that is released before its timer.
-    pub min_batch_size: usize,
-    /// Largest group that is released at once.
-    pub max_batch_size: usize,
-    pub min_wait: Micros,
-    pub max_wait: Micros,
-    /// Queue depth at or below which `max_wait` holds, and at or above which `min_wait` does.
-    pub queue_depth_low: usize,
-    pub queue_depth_high: usize,
-    /// p99 TTFT that `latency_aware` aims at.
-    pub target_p99: Micros,
-    /// An idle engine takes what is there at once.
-    pub idle_release: bool,
-    /// Groups are filled with requests of like length.
-    pub bucketing: bool,
-    /// Without, all requests are of one class.
-    pub priorities: bool,
-}
-
-/// How seats are shared between tenants of one class.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FairnessConfig {
-    /// Share of all seats that one tenant may hold while others wait.
-    pub max_seat_share: f64,
-    /// What a token counts: those of prompts are computed many at a time, those of completions one by one.
-    pub prompt_weight: f64,
-    pub output_weight: f64,
 }
 
 impl Default for Config {
@@ -65,68 +33,123 @@ impl Default for Config {
     }
 }
 
-impl Default for FlushConfig {
-    fn default() -> FlushConfig {
-        FlushConfig {
-            strategy: StrategyKind::default(),
-            min_batch_size: 1,
-            max_batch_size: 32,
-            min_wait: Micros::from_millis(5),
-            max_wait: Micros::from_millis(100),
-            queue_depth_low: 10,
-            queue_depth_high: 100,
-            target_p99: Micros::from_millis(500),
-            idle_release: true,
-            bucketing: true,
-            priorities: true,
-        }
-    }
-}
-
-impl Default for FairnessConfig {
-    /// The weights of VTC's evaluation (Sheng et al., OSDI 2024).
-    fn default() -> FairnessConfig {
-        FairnessConfig { max_seat_share: 0.5, prompt_weight: 1.0, output_weight: 2.0 }
-    }
-}
-
 impl Config {
-    /// The parameter that contradicts another, and how.
+    /// The first parameter that makes no sense, by the name under which users know it, and why. An intake survives a
+    /// configuration that fails here (nothing divides by zero), but does not do what anybody wants.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
-        let flush = &self.flush;
-        if flush.min_batch_size == 0 || flush.min_batch_size > flush.max_batch_size {
-            let message =
-                format!("{} must be from 1 to max_batch_size ({})", flush.min_batch_size, flush.max_batch_size);
-            return Err(("min_batch_size", message));
-        }
-        if flush.min_wait > flush.max_wait {
-            let (min, max) = (flush.min_wait.as_millis(), flush.max_wait.as_millis());
-            return Err(("min_wait_ms", format!("{min} must be at most max_wait_ms ({max})")));
-        }
-        if flush.queue_depth_low > flush.queue_depth_high {
-            let (low, high) = (flush.queue_depth_low, flush.queue_depth_high);
-            let message = format!("{low} must be at most queue_depth_high_threshold ({high})");
-            return Err(("queue_depth_low_threshold", message));
-        }
-        if !(self.fairness.max_seat_share > 0.0 && self.fairness.max_seat_share <= 1.0) {
-            return Err(("fair_share_max", "must be above 0 and at most 1".into()));
-        }
-        if self.aging == Micros::ZERO {
-            return Err(("aging_ms", "must be above 0".into()));
-        }
-        Ok(())
+        let FlushConfig { min_batch_size, max_batch_size, min_wait, max_wait, .. } = self.flush;
+        let (low, high) = (self.flush.queue_depth_low, self.flush.queue_depth_high);
+        let FairnessConfig { max_seat_share, prompt_weight, output_weight } = self.fairness;
+        let weight = |weight: f64| (0.0..=1_000.0).contains(&weight);
+        let rules = [
+            (self.capacity.requests > 0, "queue_capacity", "must be at least 1".to_owned()),
+            (self.capacity.tokens > 0, "queue_token_capacity", "must be at least 1".to_owned()),
+            (min_batch_size > 0, "min_batch_size", "must be at least 1".to_owned()),
+            (
+                max_batch_size >= min_batch_size,
+                "max_batch_size",
+                format!("must be at least min_batch_size ({min_batch_size}), got {max_batch_size}"),
+            ),
+            (
+                max_wait >= min_wait,
+                "max_wait_ms",
+                format!("must be at least min_wait_ms ({}), got {}", min_wait.as_millis(), max_wait.as_millis()),
+            ),
+            (
+                high >= low,
+                "queue_depth_high_threshold",
+                format!("must be at least queue_depth_low_threshold ({low}), got {high}"),
+            ),
+            (self.flush.target_p99 > Micros::ZERO, "target_p99_ms", "must be above 0".to_owned()),
+            (self.aging > Micros::ZERO, "aging_ms", "must be above 0".to_owned()),
+            (self.queue_timeout > Micros::ZERO, "queue_timeout_ms", "must be above 0".to_owned()),
+            (
+                max_seat_share > 0.0 && max_seat_share <= 1.0,
+                "fair_share_max",
+                format!("must be above 0 and at most 1, got {max_seat_share}"),
+            ),
+            (weight(prompt_weight), "prompt_weight", format!("must be between 0 and 1000, got {prompt_weight}")),
+            (weight(output_weight), "output_weight", format!("must be between 0 and 1000, got {output_weight}")),
+        ];
+        rules.into_iter().find(|(holds, ..)| !holds).map_or(Ok(()), |(_, param, reason)| Err((param, reason)))
     }
 
-    /// The class in which a request competes after it has `waited`: one higher per `aging`.
-    pub(super) fn class(&self, priority: Priority, waited: Micros) -> usize {
+    /// The starvation bound. Among requests of one tenant, one of this class is given its seat before every request
+    /// that arrives this long after it, or later:
+    /// - with priorities, class × `aging`, none for critical. Until then a more urgent request, or one that fits the
+    ///   batch's bucket, may overtake it;
+    /// - without priorities, only buckets reorder, and only within the class's maximum wait.
+    ///
+    /// Between tenants the bound is one of service, not of time: a tenant without a seat competes as critical after
+    /// class × `aging`, and there the smallest counter wins, which is its own as soon as the others have received more.
+    pub fn overtaken_within(&self, priority: Priority) -> Micros {
         if self.flush.priorities {
-            priority.index().saturating_sub((waited.0 / self.aging.0.max(1)) as usize)
+            Micros(self.aging.0.saturating_mul(priority.index() as u64))
+        } else if self.flush.bucketing {
+            self.max_wait(priority)
         } else {
-            Priority::Normal.index()
+            Micros::ZERO
         }
     }
 
+    /// The class that a request competes in.
+    pub(super) fn class(&self, priority: Priority) -> Priority {
+        if self.flush.priorities { priority } else { Priority::Normal }
+    }
+
+    /// How long a request may gather.
     pub(super) fn max_wait(&self, priority: Priority) -> Micros {
-        self.max_waits[if self.flush.priorities { priority } else { Priority::Normal }.index()]
+        self.max_waits[self.class(priority).index()]
+    }
+
+    /// The wait that lifts a request by one class.
+    pub(super) fn rise(&self) -> Micros {
+        if self.flush.priorities { self.aging } else { Micros(u64::MAX) }
+    }
+
+    /// Requests of the same bucket may share a batch out of turn.
+    pub(super) fn bucket(&self, request: &Request) -> Bucket {
+        Bucket::of(if self.flush.bucketing { request.estimated_tokens() } else { 0 })
+    }
+
+    /// Whether a request that has waited this long may see a younger one of its tenant and class go first because its
+    /// size fits. Not once it is due, not once it has risen, and never a critical one: so buckets add nothing to
+    /// [`Config::overtaken_within`].
+    pub(super) fn may_yield_to_bucket(&self, priority: Priority, waited: Micros) -> bool {
+        let class = self.class(priority);
+        class != Priority::Critical && waited < self.max_waits[class.index()] && waited < self.rise()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut Config)) -> &'static str {
+        let mut config = Config::default();
+        change(&mut config);
+        config.check().expect_err("a refusal").0
+    }
+
+    #[test]
+    fn senseless_parameters_are_named() {
+        assert_eq!(Config::default().check(), Ok(()));
+        assert_eq!(refused(|c| c.capacity.requests = 0), "queue_capacity");
+        assert_eq!(refused(|c| c.capacity.tokens = 0), "queue_token_capacity");
+        assert_eq!(refused(|c| c.flush.min_batch_size = 0), "min_batch_size");
+        assert_eq!(refused(|c| c.flush.min_batch_size = 33), "max_batch_size");
+        assert_eq!(refused(|c| c.flush.max_batch_size = 0), "max_batch_size");
+        assert_eq!(refused(|c| c.flush.min_wait = Micros(100_001)), "max_wait_ms");
+        assert_eq!(refused(|c| c.flush.queue_depth_low = 101), "queue_depth_high_threshold");
+        assert_eq!(refused(|c| c.flush.target_p99 = Micros::ZERO), "target_p99_ms");
+        assert_eq!(refused(|c| c.aging = Micros::ZERO), "aging_ms");
+        assert_eq!(refused(|c| c.queue_timeout = Micros::ZERO), "queue_timeout_ms");
+        for share in [0.0, -0.5, 1.01, f64::NAN, f64::INFINITY] {
+            assert_eq!(refused(|c| c.fairness.max_seat_share = share), "fair_share_max");
+        }
+        for weight in [-1.0, 1_001.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(refused(|c| c.fairness.prompt_weight = weight), "prompt_weight");
+            assert_eq!(refused(|c| c.fairness.output_weight = weight), "output_weight");
+        }
     }
 }

@@ -1,17 +1,12 @@
-//! How much may be queued, and what a client that finds no room is told.
+//! How much may be queued, and when a refused client should come back. Pure.
 
-/// Bounds of the queue.
+/// Bounds of the queue, enforced by the intake and by whoever hands out permits before a prompt is tokenised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
+    /// Sequences.
     pub requests: usize,
-    /// Prompt tokens of all of them.
+    /// Their prompts' tokens, together.
     pub tokens: usize,
-}
-
-/// The queue has no room for the whole group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full {
-    pub capacity: Capacity,
 }
 
 impl Default for Capacity {
@@ -21,26 +16,38 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// Whether `requests` with `tokens` fit beside what is there. A group of more tokens than fit at all is admitted to an
-    /// empty queue: it could be served at no better time.
+    /// Whether `requests` more sequences with `tokens` prompt tokens together fit beside what is used.
+    ///
+    /// The first into an empty queue is admitted whatever its tokens: a prompt longer than the whole capacity would
+    /// otherwise be told to retry for ever. So `tokens` may be exceeded by one group, then alone in the queue; `requests`
+    /// never is.
     pub fn admits(&self, used_requests: usize, used_tokens: usize, requests: usize, tokens: usize) -> Result<(), Full> {
-        let room = used_requests.saturating_add(requests) <= self.requests;
-        let fits = used_requests == 0 || used_tokens.saturating_add(tokens) <= self.tokens;
-        if room && fits { Ok(()) } else { Err(Full { capacity: *self }) }
+        let enough_requests = used_requests.saturating_add(requests) <= self.requests;
+        let enough_tokens = used_requests == 0 || used_tokens.saturating_add(tokens) <= self.tokens;
+        if enough_requests && enough_tokens { Ok(()) } else { Err(Full { capacity: *self }) }
     }
 }
 
-/// The SDKs ignore longer advice.
-const LONGEST_S: f64 = 60.0;
-/// Before anything was measured.
-const UNKNOWN_S: f64 = 2.0;
+/// The queue has no room for the whole group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    pub capacity: Capacity,
+}
 
-/// Seconds, 1 to 60, after which a refused client should try again: when half of the queue has drained at the measured
-/// rate. `jitter`, from 0 to 1, spreads those who were refused together over ±25 %, so that they do not come back together.
+/// Seconds, 1 to 60, after which a refused client should try again: the time in which what is queued drains at the
+/// measured rate, plus up to a quarter, so that those refused together do not return together. `jitter` is a random
+/// number from 0 to 1; without a measured rate the answer is 2 to 5 s.
 pub fn retry_after(queued: usize, drained_per_s: f64, jitter: f64) -> u32 {
-    let seconds = if drained_per_s > 0.0 { queued as f64 / 2.0 / drained_per_s } else { UNKNOWN_S };
-    let spread = 0.75 + 0.5 * jitter.clamp(0.0, 1.0);
-    (seconds * spread).clamp(1.0, LONGEST_S).ceil() as u32
+    // 48 × 1.25 = 60: the spread survives the cap.
+    const LONGEST_BEFORE_JITTER: f64 = 48.0;
+    let jitter = if jitter.is_nan() { 0.0 } else { jitter.clamp(0.0, 1.0) };
+    let known = drained_per_s.is_finite() && drained_per_s > 0.0;
+    let seconds = if known {
+        (queued as f64 / drained_per_s).min(LONGEST_BEFORE_JITTER) * (1.0 + 0.25 * jitter)
+    } else {
+        2.0 + 3.0 * jitter
+    };
+    (seconds.ceil() as u32).clamp(1, 60)
 }
 
 #[cfg(test)]
@@ -48,22 +55,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_bounds_hold_and_an_empty_queue_takes_any_prompt() {
+    fn both_bounds_count_and_the_first_always_fits_by_tokens() {
         let capacity = Capacity { requests: 4, tokens: 100 };
-        let admits = |used, used_tokens, new, tokens| capacity.admits(used, used_tokens, new, tokens).is_ok();
-        assert!(admits(0, 0, 4, 100) && admits(3, 90, 1, 10));
-        assert!(!admits(3, 0, 2, 0) && !admits(3, 91, 1, 10) && !admits(0, 0, 5, 5));
-        assert!(admits(0, 0, 1, 5_000), "or it could never be served");
-        assert!(!admits(1, 1, 1, 5_000) && !admits(usize::MAX, 1, 1, usize::MAX));
+        for (used_requests, used_tokens, requests, tokens, fits) in [
+            (0, 0, 4, 100, true),
+            (0, 0, 5, 5, false),
+            (3, 50, 1, 50, true),
+            (3, 50, 2, 2, false),
+            (3, 50, 1, 51, false),
+            (0, 0, 1, 101, true),
+            (1, 101, 1, 1, false),
+            (usize::MAX, usize::MAX, usize::MAX, usize::MAX, false),
+        ] {
+            let expected = if fits { Ok(()) } else { Err(Full { capacity }) };
+            assert_eq!(capacity.admits(used_requests, used_tokens, requests, tokens), expected);
+        }
     }
 
     #[test]
-    fn retry_after_follows_the_drain_rate_within_what_clients_obey() {
-        assert_eq!(retry_after(1000, 50.0, 0.5), 10);
-        assert_eq!((retry_after(1000, 50.0, 0.0), retry_after(1000, 50.0, 1.0)), (8, 13));
-        assert_eq!(retry_after(10_000, 0.001, 0.5), 60);
-        assert_eq!(retry_after(1, 1e9, 0.0), 1);
-        assert_eq!(retry_after(500, 0.0, 0.5), 2);
-        assert_eq!(retry_after(0, 0.0, f64::NAN), 60.min(retry_after(0, 0.0, f64::NAN)));
+    fn retry_after_follows_the_drain_rate_and_is_spread() {
+        for (queued, rate, jitter, expected) in [
+            (100, 10.0, 0.0, 10),
+            (100, 10.0, 1.0, 13),
+            (0, 10.0, 0.5, 1),
+            (1, 1_000.0, 1.0, 1),
+            (10_000, 1.0, 0.0, 48),
+            (10_000, 1.0, 1.0, 60),
+            (10, 0.0, 0.0, 2),
+            (10, 0.0, 1.0, 5),
+            (10, f64::NAN, 0.5, 4),
+            (10, f64::INFINITY, 0.0, 2),
+            (10, -1.0, 0.0, 2),
+            (100, 10.0, f64::NAN, 10),
+            (100, 10.0, 9.0, 13),
+        ] {
+            assert_eq!(retry_after(queued, rate, jitter), expected, "{queued} {rate} {jitter}");
+        }
     }
 }

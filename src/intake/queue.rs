@@ -1,153 +1,293 @@
-//! The requests themselves: lanes by priority and tenant, each in order of arrival, and what finds one in logarithmic time.
+//! Everything that is queued, by order of arrival, with an index for each question that must be cheap. Pure.
+//!
+//! A request is here from push until it is taken, cancelled, expired or drained; each of these is O(log n). `HashMap`s
+//! are for looking up only, so the same calls have the same results.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::batch::Released;
 use super::bucket::Bucket;
-use crate::request::{Priority, Request};
+use super::config::Config;
+use super::fair::Accounts;
+use super::lanes::{Behind, Lanes, Order, Ticket};
+use super::overtaken::Overtaken;
+use crate::report::Wait;
+use crate::request::{Priority, Request, RequestError};
 use crate::units::{Micros, SeqId};
 
-/// Where in the queue a request is: its lane, and its number in the order of all arrivals.
-pub type LaneId = (Priority, Arc<str>);
+#[derive(Debug)]
+pub(super) struct Queue {
+    entries: BTreeMap<Order, Entry>,
+    orders: HashMap<SeqId, Order>,
+    next_order: Order,
+    /// The newest arrival: orders and arrivals grow together, so the oldest entry is the one that has waited longest.
+    latest: Micros,
+    prompt_tokens: usize,
+    /// By the class that was asked for.
+    depths: [usize; 4],
+    deadlines: BTreeSet<(Micros, Order)>,
+    /// By class: what is not flushed.
+    gathering: [BTreeSet<Order>; 4],
+    gathering_tokens: usize,
+    /// What is flushed.
+    lanes: Lanes,
+    accounts: Accounts,
+    overtaken: Overtaken,
+}
 
 #[derive(Debug)]
-pub struct Item {
-    pub request: Request,
+struct Entry {
+    request: Request,
+    arrived: Micros,
+    /// Index of the class in which it competes.
+    class: usize,
+    bucket: Bucket,
+    /// When; `None` while it gathers.
+    flushed: Option<Micros>,
+}
+
+impl Entry {
+    fn tenant(&self) -> &Arc<str> {
+        &self.request.origin().tenant
+    }
+
+    fn ticket(&self, order: Order) -> Ticket {
+        Ticket { order, class: self.class, bucket: self.bucket, arrived: self.arrived }
+    }
+}
+
+/// A queued request as the operator sees it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Queued<'a> {
+    pub request: &'a Request,
     pub arrived: Micros,
-    /// When its group was flushed; `None` while it gathers.
-    pub flushed: Option<Micros>,
-    /// Seats given out before it was flushed, by class, and of those to its own tenant.
-    pub before: Seated,
-}
-
-/// Counts of seats given out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seated {
-    pub by_class: [u64; 4],
-    pub own_tenant: u64,
-}
-
-#[derive(Debug, Default)]
-pub struct Queue {
-    lanes: BTreeMap<LaneId, BTreeMap<u64, Item>>,
-    /// Looked up, never walked: its order is random.
-    index: HashMap<SeqId, (LaneId, u64)>,
-    /// Of those that gather, by priority.
-    gathering: [BTreeMap<u64, (SeqId, Micros)>; 4],
-    gathering_tokens: usize,
-    arrivals: BTreeMap<u64, (SeqId, Micros)>,
-    deadlines: BTreeSet<(Micros, SeqId)>,
-    depths: [usize; 4],
-    tokens: usize,
-    next: u64,
+    /// Why it would not be next, as things stood at the last release.
+    pub wait: Wait,
 }
 
 impl Queue {
-    pub fn push(&mut self, request: Request, now: Micros) {
-        let (seq, priority) = (request.id(), request.priority());
-        let lane = (priority, request.origin().tenant.clone());
-        let number = self.next;
-        self.next += 1;
-        self.tokens += request.prompt().len();
-        self.gathering_tokens += request.prompt().len();
-        self.depths[priority.index()] += 1;
-        self.gathering[priority.index()].insert(number, (seq, now));
-        self.arrivals.insert(number, (seq, now));
-        self.deadlines.extend(request.deadline().map(|deadline| (deadline, seq)));
-        self.index.insert(seq, (lane.clone(), number));
-        let item = Item { request, arrived: now, flushed: None, before: Seated::default() };
-        self.lanes.entry(lane).or_default().insert(number, item);
+    pub fn new(config: &Config) -> Queue {
+        Queue {
+            entries: BTreeMap::new(),
+            orders: HashMap::new(),
+            next_order: 0,
+            latest: Micros::ZERO,
+            prompt_tokens: 0,
+            depths: [0; 4],
+            deadlines: BTreeSet::new(),
+            gathering: Default::default(),
+            gathering_tokens: 0,
+            lanes: Lanes::new(config.rise()),
+            accounts: Accounts::default(),
+            overtaken: Overtaken::default(),
+        }
     }
 
-    pub fn remove(&mut self, seq: SeqId) -> Option<Item> {
-        let (lane, number) = self.index.remove(&seq)?;
-        let items = self.lanes.get_mut(&lane)?;
-        let item = items.remove(&number)?;
-        if items.is_empty() {
-            self.lanes.remove(&lane);
-        }
-        let (class, tokens) = (lane.0.index(), item.request.prompt().len());
-        self.tokens -= tokens;
-        self.depths[class] -= 1;
-        self.arrivals.remove(&number);
-        if self.gathering[class].remove(&number).is_some() {
-            self.gathering_tokens -= tokens;
-        }
-        if let Some(deadline) = item.request.deadline() {
-            self.deadlines.remove(&(deadline, seq));
-        }
-        Some(item)
-    }
-
-    /// Everything that gathers is a group now. `seated` is what was given out until here, of a tenant's own by name.
-    pub fn flush(&mut self, now: Micros, by_class: [u64; 4], own: impl Fn(&str) -> u64) {
-        for gathering in &mut self.gathering {
-            for (number, (seq, _)) in std::mem::take(gathering) {
-                let Some((lane, _)) = self.index.get(&seq) else { continue };
-                let own_tenant = own(&lane.1);
-                if let Some(item) = self.lanes.get_mut(lane).and_then(|items| items.get_mut(&number)) {
-                    item.flushed = Some(now);
-                    item.before = Seated { by_class, own_tenant };
-                }
+    /// Classes and buckets anew; what is flushed stays flushed, and counters, seats and arrivals are kept.
+    pub fn configure(&mut self, config: &Config) {
+        self.lanes = Lanes::new(config.rise());
+        self.gathering = Default::default();
+        for (order, entry) in &mut self.entries {
+            entry.class = config.class(entry.request.priority()).index();
+            entry.bucket = config.bucket(&entry.request);
+            if entry.flushed.is_some() {
+                self.lanes.insert(entry.tenant(), entry.ticket(*order), self.accounts.of(entry.tenant()));
+            } else {
+                self.gathering[entry.class].insert(*order);
             }
         }
-        self.gathering_tokens = 0;
-    }
-
-    /// The oldest flushed request of each lane: flushed ones stand before those that gather.
-    pub fn heads(&self) -> impl Iterator<Item = (&LaneId, u64, &Item)> {
-        self.lanes.keys().filter_map(|lane| self.head(lane).map(|(number, item)| (lane, number, item)))
-    }
-
-    pub fn head(&self, lane: &LaneId) -> Option<(u64, &Item)> {
-        let (number, item) = self.lanes.get(lane)?.first_key_value()?;
-        item.flushed.is_some().then_some((*number, item))
-    }
-
-    /// The first of the lane's `reach` oldest flushed requests that lies in `bucket` and satisfies `also`.
-    pub fn alike(&self, lane: &LaneId, reach: usize, bucket: Bucket, also: impl Fn(&Item) -> bool) -> Option<SeqId> {
-        let flushed = self.lanes.get(lane)?.values().take(reach).take_while(|item| item.flushed.is_some());
-        let mut alike = flushed.filter(|item| Bucket::of(item.request.estimated_tokens()) == bucket);
-        alike.find(|item| also(item)).map(|item| item.request.id())
-    }
-
-    /// When the oldest gathering request of a priority came.
-    pub fn oldest_gathering(&self, priority: Priority) -> Option<Micros> {
-        self.gathering[priority.index()].first_key_value().map(|(_, (_, arrived))| *arrived)
-    }
-
-    pub fn gathering(&self) -> usize {
-        self.gathering.iter().map(BTreeMap::len).sum()
-    }
-
-    pub fn gathering_tokens(&self) -> usize {
-        self.gathering_tokens
-    }
-
-    /// The oldest request of all, and when it came.
-    pub fn oldest(&self) -> Option<(SeqId, Micros)> {
-        self.arrivals.first_key_value().map(|(_, oldest)| *oldest)
-    }
-
-    pub fn next_deadline(&self) -> Option<(Micros, SeqId)> {
-        self.deadlines.first().copied()
     }
 
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.entries.len()
     }
 
-    /// Prompt tokens of all that are queued.
-    pub fn tokens(&self) -> usize {
-        self.tokens
+    pub fn prompt_tokens(&self) -> usize {
+        self.prompt_tokens
     }
 
     pub fn depths(&self) -> [usize; 4] {
         self.depths
     }
 
-    /// By priority, tenant and arrival.
-    pub fn items(&self) -> impl Iterator<Item = &Item> {
-        self.lanes.values().flat_map(BTreeMap::values)
+    pub fn gathering(&self) -> usize {
+        self.gathering.iter().map(BTreeSet::len).sum()
     }
+
+    pub fn gathering_tokens(&self) -> usize {
+        self.gathering_tokens
+    }
+
+    pub fn has_flushed(&self) -> bool {
+        !self.lanes.is_empty()
+    }
+
+    /// When the oldest that gathers in this class arrived.
+    pub fn oldest_gathering(&self, class: Priority) -> Option<Micros> {
+        self.gathering[class.index()].first().map(|order| self.entries[order].arrived)
+    }
+
+    pub fn push(&mut self, request: Request, now: Micros, config: &Config) {
+        let order = self.next_order;
+        self.next_order += 1;
+        self.latest = self.latest.max(now);
+        let class = config.class(request.priority()).index();
+        let before = self.orders.insert(request.id(), order);
+        assert!(before.is_none(), "{} was queued twice", request.id());
+        self.prompt_tokens += request.prompt().len();
+        self.depths[request.priority().index()] += 1;
+        self.deadlines.extend(request.deadline().map(|deadline| (deadline, order)));
+        self.gathering[class].insert(order);
+        self.gathering_tokens += request.prompt().len();
+        self.accounts.join(&request.origin().tenant);
+        let bucket = config.bucket(&request);
+        self.entries.insert(order, Entry { request, arrived: self.latest, class, bucket, flushed: None });
+    }
+
+    /// Ends the gathering of all that gathers. What is flushed from here on has the returned order or a later one.
+    pub fn flush(&mut self, now: Micros) -> Order {
+        let mut first = self.next_order;
+        for order in std::mem::take(&mut self.gathering).into_iter().flatten() {
+            let entry = self.entries.get_mut(&order).expect("what gathers is queued");
+            entry.flushed = Some(now);
+            self.lanes.insert(entry.tenant(), entry.ticket(order), self.accounts.of(entry.tenant()));
+            first = first.min(order);
+        }
+        self.gathering_tokens = 0;
+        first
+    }
+
+    /// Up to `seats` flushed requests in the order of their turn; a tenant with `cap` seats yields to others.
+    pub fn take(&mut self, seats: usize, cap: usize, now: Micros, config: &Config) -> Vec<(Order, Released)> {
+        self.lanes.age(now, &self.accounts);
+        let mut taken = Vec::new();
+        let mut bucket = None;
+        while taken.len() < seats
+            && let Some(head) = self.lanes.next(cap)
+        {
+            let order = bucket.map_or(head, |bucket| self.alike(head, bucket, now, config));
+            bucket.get_or_insert(self.entries[&order].bucket);
+            taken.push((order, self.seat(order, now, config)));
+        }
+        let oldest = self.entries.first_key_value().map_or(self.next_order, |(order, _)| *order);
+        self.overtaken.forget_before(oldest);
+        taken
+    }
+
+    /// The oldest of the head's tenant and class that belongs in the bucket, or the head where it must not yield.
+    fn alike(&self, head: Order, bucket: Bucket, now: Micros, config: &Config) -> Order {
+        let entry = &self.entries[&head];
+        if !config.may_yield_to_bucket(entry.request.priority(), now.since(entry.arrived)) {
+            return head;
+        }
+        self.lanes.oldest_of(entry.tenant(), entry.class, bucket).unwrap_or(head)
+    }
+
+    fn seat(&mut self, order: Order, now: Micros, config: &Config) -> Released {
+        let entry = self.detach(order);
+        let later = self.overtaken.after(order);
+        self.overtaken.record(order, entry.class);
+        let charge = config.fairness.prompt_charge(entry.request.prompt().len());
+        self.accounts.seat(entry.tenant(), entry.request.id(), charge, now);
+        self.lanes.remove(entry.tenant(), entry.ticket(order), self.accounts.of(entry.tenant()));
+        Released {
+            arrived: entry.arrived,
+            flushed: entry.flushed.expect("only flushed requests are in lanes"),
+            passed_by_priority: later[..entry.class].iter().sum(),
+            passed_by_fairness: later[entry.class..].iter().sum(),
+            request: entry.request,
+        }
+    }
+
+    pub fn cancel(&mut self, seq: SeqId) -> bool {
+        let Some(&order) = self.orders.get(&seq) else { return false };
+        self.remove(order);
+        true
+    }
+
+    /// Who is overdue, or has queued for too long; each once, with the reason.
+    pub fn expire(&mut self, now: Micros, config: &Config) -> Vec<(Request, RequestError)> {
+        let mut expired = Vec::new();
+        while let Some(&(deadline, order)) = self.deadlines.first()
+            && deadline <= now
+        {
+            let request = self.remove(order);
+            let error = request.timed_out();
+            expired.push((request, error));
+        }
+        while let Some((&order, entry)) = self.entries.first_key_value()
+            && given_up(entry, config) <= now
+        {
+            let waited_ms = now.since(entry.arrived).as_millis();
+            expired.push((self.remove(order), RequestError::BatchTimeout { waited_ms }));
+        }
+        expired
+    }
+
+    /// The first time at which [`Queue::expire`] has something to say.
+    pub fn next_expiry(&self, config: &Config) -> Option<Micros> {
+        let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
+        let given_up = self.entries.first_key_value().map(|(_, entry)| given_up(entry, config));
+        deadline.into_iter().chain(given_up).min()
+    }
+
+    /// Everything, oldest first.
+    pub fn drain(&mut self) -> Vec<Request> {
+        let orders: Vec<Order> = self.entries.keys().copied().collect();
+        orders.into_iter().map(|order| self.remove(order)).collect()
+    }
+
+    /// A seated sequence generated tokens.
+    pub fn generated(&mut self, seq: SeqId, tokens: usize, config: &Config) {
+        if let Some(tenant) = self.accounts.charge(seq, config.fairness.output_charge(tokens)) {
+            self.lanes.place(&tenant, self.accounts.of(&tenant));
+        }
+    }
+
+    /// A seat is free again.
+    pub fn ended(&mut self, seq: SeqId) {
+        if let Some(tenant) = self.accounts.unseat(seq) {
+            self.lanes.place(&tenant, self.accounts.of(&tenant));
+        }
+    }
+
+    /// Oldest first.
+    pub fn iter(&self, cap: usize) -> impl Iterator<Item = Queued<'_>> {
+        self.entries.values().map(move |entry| {
+            let wait = match (entry.flushed, self.lanes.behind(entry.tenant(), entry.class, cap)) {
+                (None, _) => Wait::FlushTimer,
+                (Some(_), Behind::MoreUrgent) => Wait::LowerPriority,
+                (Some(_), Behind::OtherTenant) => Wait::FairShare,
+                (Some(_), Behind::Nobody) => Wait::Seats,
+            };
+            Queued { request: &entry.request, arrived: entry.arrived, wait }
+        })
+    }
+
+    fn remove(&mut self, order: Order) -> Request {
+        let entry = self.detach(order);
+        self.accounts.leave(entry.tenant());
+        if entry.flushed.is_some() {
+            self.lanes.remove(entry.tenant(), entry.ticket(order), self.accounts.of(entry.tenant()));
+        } else {
+            self.gathering[entry.class].remove(&order);
+            self.gathering_tokens -= entry.request.prompt().len();
+        }
+        entry.request
+    }
+
+    /// Takes an entry out of everything but its group or lane and its tenant's account.
+    fn detach(&mut self, order: Order) -> Entry {
+        let entry = self.entries.remove(&order).expect("it is queued");
+        self.orders.remove(&entry.request.id());
+        self.prompt_tokens -= entry.request.prompt().len();
+        self.depths[entry.request.priority().index()] -= 1;
+        entry.request.deadline().map(|deadline| self.deadlines.remove(&(deadline, order)));
+        entry
+    }
+}
+
+fn given_up(entry: &Entry, config: &Config) -> Micros {
+    Micros(entry.arrived.0.saturating_add(config.queue_timeout.0))
 }

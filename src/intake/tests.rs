@@ -1,443 +1,316 @@
-//! The gate, the order of seats, and what must hold whatever happens.
+//! The room as its callers see it: scenarios as traces here, properties and an oracle beside.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+mod oracle;
+mod properties;
+mod world;
 
 use super::*;
+use crate::report::Wait;
 use crate::request::{Limits, Origin, Prompt, RawRequest};
 
-struct Scene {
-    intake: Intake,
-    now: Micros,
-    next: u64,
-    seats: usize,
-}
-
-/// What a test varies of a request.
-#[derive(Clone, Copy)]
+/// A request with a prompt of `prompt` tokens.
+#[derive(Clone, Debug)]
 struct Ask {
+    seq: u64,
+    tenant: String,
     priority: Priority,
-    tenant: &'static str,
     prompt: usize,
     max_tokens: i64,
+    received: Micros,
     timeout_ms: Option<i64>,
 }
 
-const ASK: Ask = Ask { priority: Priority::Normal, tenant: "", prompt: 4, max_tokens: 8, timeout_ms: None };
-
-fn ms(ms: u64) -> Micros {
-    Micros::from_millis(ms)
-}
-
-impl Scene {
-    fn new(change: impl FnOnce(&mut Config)) -> Scene {
-        let mut config = Config::default();
-        change(&mut config);
-        config.check().unwrap();
-        // Not at zero, so that nothing depends on it.
-        Scene { intake: Intake::new(config), now: ms(1_000_000), next: 1, seats: 64 }
-    }
-
-    fn request(&mut self, ask: Ask) -> Request {
+impl Ask {
+    fn build(&self) -> Request {
+        let limits = Limits::new(100_000, 1_000, 16);
+        let origin = Origin { tenant: self.tenant.as_str().into(), received: self.received, ..Origin::default() };
         let raw = RawRequest {
-            prompt: Prompt::Tokens(vec![5; ask.prompt]),
-            max_tokens: Some(ask.max_tokens),
-            priority: ask.priority,
-            timeout_ms: ask.timeout_ms,
-            origin: Origin { id: "".into(), tenant: ask.tenant.into(), received: self.now },
+            prompt: Prompt::Tokens(vec![5; self.prompt]),
+            max_tokens: Some(self.max_tokens),
+            priority: self.priority,
+            timeout_ms: self.timeout_ms,
+            origin,
             ..RawRequest::default()
         };
-        let limits = Limits::new(100_000, 320, 16);
-        let id = SeqId(self.next);
-        self.next += 1;
         let checked = raw.check(&limits, 0).unwrap();
-        checked.into_requests(vec![5; ask.prompt], &[], &limits, || id).unwrap().requests.remove(0)
+        let mut built = checked.into_requests(vec![5; self.prompt], &[], &limits, || SeqId(self.seq)).unwrap();
+        built.requests.remove(0)
     }
 
-    fn push(&mut self, ask: Ask) -> SeqId {
-        let request = self.request(ask);
-        let seq = request.id();
-        self.intake.push_group(vec![request], self.now).unwrap();
-        seq
-    }
-
-    fn situation(&self, free_seats: usize) -> Situation {
-        Situation { now: self.now, free_seats, seats: self.seats, idle: false, p99_ttft: None }
-    }
-
-    /// What flows now, and why.
-    fn flows(&mut self, free_seats: usize) -> (Vec<SeqId>, Option<FlushCause>) {
-        let batch = self.intake.release(&self.situation(free_seats));
-        let cause = batch.as_ref().map(|batch| batch.cause);
-        (batch.into_iter().flat_map(|batch| batch.released).map(|released| released.request.id()).collect(), cause)
-    }
-
-    fn after(&mut self, millis: u64) -> &mut Scene {
-        self.now = self.now + ms(millis);
-        self
-    }
-}
-
-#[test]
-fn a_group_flows_by_its_timer_or_its_size() {
-    let mut scene = Scene::new(|config| {
-        config.flush.strategy = StrategyKind::Fixed;
-        config.flush.max_wait = ms(30);
-        config.flush.max_batch_size = 4;
-    });
-    let first = scene.push(ASK);
-    let second = scene.after(10).push(ASK);
-    assert_eq!(scene.after(19).flows(64), (vec![], None));
-    assert_eq!(scene.after(1).flows(64), (vec![first, second], Some(FlushCause::Timer)));
-    let four: Vec<SeqId> = (0..4).map(|_| scene.push(ASK)).collect();
-    let fifth = scene.push(ASK);
-    assert_eq!(scene.flows(64), (four, Some(FlushCause::Size)));
-    assert_eq!(scene.flows(64), (vec![fifth], Some(FlushCause::Leftover)), "flushed with the others");
-}
-
-#[test]
-fn an_idle_engine_takes_what_is_there_unless_told_to_wait() {
-    for idle_release in [true, false] {
-        let mut scene = Scene::new(|config| config.flush.idle_release = idle_release);
-        let seq = scene.push(ASK);
-        let idle = Situation { idle: true, ..scene.situation(64) };
-        let batch = scene.intake.release(&idle);
-        assert_eq!(batch.is_some(), idle_release);
-        if !idle_release {
-            assert_eq!(scene.intake.wake_at(&idle), Some(scene.now + ms(50)), "normal requests wait at most 50 ms");
-            assert_eq!(scene.after(50).flows(64), (vec![seq], Some(FlushCause::MaxWait(Priority::Normal))));
+    /// `b12!h:600+40~70`: tenant b, sequence 12, class high, 600 prompt tokens, at most 40 more, within 70 ms.
+    fn parse(text: &str, now: Micros) -> Ask {
+        let (text, timeout) = text.split_once('~').map_or((text, None), |(text, ms)| (text, Some(ms)));
+        let (text, sizes) = text.split_once(':').unwrap_or((text, "10+10"));
+        let (text, class) = text.split_once('!').unwrap_or((text, "n"));
+        let (prompt, max_tokens) = sizes.split_once('+').expect("prompt+max_tokens");
+        let is_class = |priority: &Priority| priority.name().starts_with(class);
+        Ask {
+            seq: text[1..].parse().expect("a number"),
+            tenant: text[..1].to_owned(),
+            priority: Priority::ALL.into_iter().find(is_class).expect("c, h, n or l"),
+            prompt: prompt.parse().expect("tokens"),
+            max_tokens: max_tokens.parse().expect("tokens"),
+            received: now,
+            timeout_ms: timeout.map(|ms| ms.parse().expect("milliseconds")),
         }
     }
 }
 
-#[test]
-fn each_priority_has_its_longest_wait() {
-    for (priority, wait) in [(Priority::High, 20), (Priority::Normal, 50), (Priority::Low, 100)] {
-        let mut scene = Scene::new(|config| config.flush.max_wait = ms(10_000));
-        let seq = scene.push(Ask { priority, ..ASK });
-        assert_eq!(scene.after(wait - 1).flows(64), (vec![], None));
-        assert_eq!(scene.after(1).flows(64), (vec![seq], Some(FlushCause::MaxWait(priority))));
+/// Runs a script on an engine of eight seats and compares what comes out.
+///
+/// `@7` time in ms · `+ a1 b2!h` pushed one by one · `++ a1 a2` as a group · `run 2` a release with two free seats beside
+/// running work · `idle 2` the same with nothing running · `out 1 50` sequence 1 generated 50 tokens · `end 1`, `cancel 1`
+/// · `expire` · `wake 2` the next wake-up with two free seats · `waits` why each is queued · `drain`
+fn check(config: Config, script: &str, expected: &str) {
+    assert_eq!(config.check(), Ok(()));
+    let mut intake = Intake::new(config);
+    let mut now = Micros::ZERO;
+    let mut said = Vec::new();
+    for line in script.split(';').map(str::trim) {
+        let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let numbers: Vec<u64> = rest.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let group = || rest.split(' ').map(|text| Ask::parse(text, now).build());
+        let free = || numbers[0] as usize;
+        let situation = |idle| Situation { now, free_seats: free(), seats: 8, idle, p99_ttft: None };
+        match verb {
+            "+" => group().for_each(|one| said.extend(intake.push_group(vec![one], now).err().map(|_| "full".into()))),
+            "++" => said.extend(intake.push_group(group().collect(), now).err().map(|_| "full".into())),
+            "run" | "idle" => said.push(intake.release(&situation(verb == "idle")).map_or("-".into(), |b| told(&b))),
+            "out" => intake.generated(SeqId(numbers[0]), numbers[1] as usize),
+            "end" => intake.ended(SeqId(numbers[0])),
+            "cancel" => said.push(format!("{}", intake.cancel(SeqId(numbers[0])))),
+            "expire" => said.extend(intake.expire(now).into_iter().map(|(r, error)| format!("{}: {error}", r.id().0))),
+            "wake" => said.push(intake.wake_at(&situation(false)).map_or("never".into(), |at| format!("{}us", at.0))),
+            "waits" => said.extend(intake.queued().map(|q| format!("{} {}", q.request.id().0, Wait::name(q.wait)))),
+            "drain" => said.push(format!("{:?}", intake.drain().iter().map(|r| r.id().0).collect::<Vec<_>>())),
+            _ => now = Micros::from_millis(line.strip_prefix('@').expect("a verb").parse().expect("milliseconds")),
+        }
     }
+    assert_eq!(said.join("; "), expected, "{script}");
+}
+
+/// `timer 1 2`, with `^p` and `~f` on a request that p were preferred to by class and f by fairness.
+fn told(batch: &Batch) -> String {
+    let mut text = batch.cause.name().to_owned();
+    for released in &batch.released {
+        text += &format!(" {}", released.request.id().0);
+        for (sign, passed) in [('^', released.passed_by_priority), ('~', released.passed_by_fairness)] {
+            if passed > 0 {
+                text += &format!("{sign}{passed}");
+            }
+        }
+    }
+    text
+}
+
+fn config(change: impl FnOnce(&mut Config)) -> Config {
+    let mut config = Config::default();
+    change(&mut config);
+    config
+}
+
+fn with(kind: StrategyKind) -> Config {
+    config(|c| c.flush.strategy = kind)
 }
 
 #[test]
-fn a_critical_request_releases_the_gathered_batch_at_once() {
-    let mut scene = Scene::new(|_| ());
-    let low = scene.push(Ask { priority: Priority::Low, ..ASK });
-    assert_eq!(scene.flows(64), (vec![], None));
-    let critical = scene.push(Ask { priority: Priority::Critical, ..ASK });
-    assert_eq!(scene.flows(64), (vec![critical, low], Some(FlushCause::Critical)));
-}
-
-#[test]
-fn without_priorities_all_are_alike() {
-    let mut scene = Scene::new(|config| config.flush.priorities = false);
-    let low = scene.push(Ask { priority: Priority::Low, ..ASK });
-    let critical = scene.push(Ask { priority: Priority::Critical, ..ASK });
-    assert_eq!(scene.flows(64), (vec![], None));
-    assert_eq!(scene.after(50).flows(64).0, [low, critical]);
-}
-
-#[test]
-fn a_small_group_waits_for_its_timer() {
-    let mut scene = Scene::new(|config| {
-        config.flush.strategy = StrategyKind::Immediate;
-        config.flush.min_batch_size = 3;
+fn an_idle_engine_gets_requests_at_once_unless_the_operator_wants_the_timers() {
+    check(Config::default(), "idle 8; + a1 a2; idle 8", "-; idle 1 2");
+    check(config(|c| c.flush.min_batch_size = 2), "+ a1; idle 8; + a2; idle 8", "-; idle 1 2");
+    let classical = config(|c| {
+        c.flush = FlushConfig { idle_release: false, max_wait: Micros::from_millis(30), ..c.flush };
     });
-    scene.push(ASK);
-    scene.push(ASK);
-    assert_eq!(scene.flows(64), (vec![], None));
-    assert_eq!(scene.intake.wake_at(&scene.situation(64)), Some(scene.now + ms(50)));
-    scene.push(ASK);
-    assert_eq!(scene.flows(64).1, Some(FlushCause::Size));
+    check(classical, "+ a1; idle 8; @29; idle 8; @30; idle 8", "-; -; timer 1");
 }
 
 #[test]
-fn aging_lets_an_old_low_request_go_before_a_new_critical_one() {
-    let mut scene = Scene::new(|_| ());
-    let low = scene.push(Ask { priority: Priority::Low, ..ASK });
-    let critical = scene.after(2_999).push(Ask { priority: Priority::Critical, ..ASK });
-    assert_eq!(scene.flows(1).0, [critical]);
-    let critical = scene.after(1).push(Ask { priority: Priority::Critical, ..ASK });
-    assert_eq!(scene.flows(1).0, [low]);
-    assert_eq!(scene.flows(1).0, [critical]);
+fn a_group_gathers_beside_running_work_until_its_timer() {
+    let thirty = config(|c| c.flush.max_wait = Micros::from_millis(30));
+    check(thirty, "+ a1; @20; + a2; run 8; @29; run 8; @30; run 8", "-; -; timer 1 2");
+    check(thirty, "+ a1; wake 8; @30; wake 8; run 0; wake 0", "30000us; 30000us; -; 600000000us");
+    check(with(StrategyKind::Immediate), "+ a1 a2; run 1; run 1", "timer 1; leftover 2");
+}
+
+#[test]
+fn a_full_batch_does_not_wait_and_no_batch_is_larger() {
+    let three = config(|c| c.flush.max_batch_size = 3);
+    check(three, "+ a1 a2; run 8; + a3 a4; run 8; run 8; run 8", "-; size 1 2 3; leftover 4; -");
+}
+
+#[test]
+fn each_class_has_a_longest_wait() {
+    for (class, ms) in [('h', 20), ('n', 50), ('l', 100)] {
+        let script = format!("+ a1!{class}; @{}; run 8; wake 8; @{ms}; run 8", ms - 1);
+        // For class low the strategy's own timer ends at the same time; the class is named first.
+        check(Config::default(), &script, &format!("-; {}us; max_wait 1", ms * 1_000));
+    }
+    let off = config(|c| c.flush.priorities = false);
+    check(off, "+ a1!c a2!l; @49; run 8; @50; run 8", "-; max_wait 1 2");
+}
+
+#[test]
+fn a_critical_request_takes_everything_gathered_along() {
+    check(Config::default(), "+ a1!l a2; run 8; + a3!c; run 8", "-; critical 3 2^1 1^2");
+}
+
+#[test]
+fn what_finds_no_seat_stays_flushed_and_newcomers_gather_behind_it() {
+    let script = "+ a1 a2 a3; @50; run 1; + a4; run 0; run 1; run 8; run 8; @100; run 8";
+    check(Config::default(), script, "max_wait 1; -; leftover 2; leftover 3; -; max_wait 4");
+}
+
+#[test]
+fn a_batch_of_old_and_new_is_named_after_the_new_flush() {
+    check(Config::default(), "+ a1 a2; @50; run 1; @60; + a3!c; run 8", "max_wait 1; critical 3 2^1");
+    check(
+        Config::default(),
+        "+ a1 a2; @50; run 1; @60; + a3; @110; run 1; run 1",
+        "max_wait 1; leftover 2; leftover 3",
+    );
+}
+
+#[test]
+fn classes_go_in_order_and_age_lifts_them() {
+    check(Config::default(), "+ a1!l a2!n a3!h a4!c; run 8", "critical 4 3^1 2^2 1^3");
+    // After 2 s low has risen to high, and is older.
+    check(Config::default(), "+ a1!l; @100; run 0; @2000; + a2!h; @2020; run 2", "-; max_wait 1 2");
+    check(
+        Config::default(),
+        "+ a1!l; @100; run 0; @1999; + a2!h; @1999; run 0; + a3!c; run 3",
+        "-; -; critical 3 2^1 1^2",
+    );
+    check(config(|c| c.flush.priorities = false), "+ a1!l a2!n a3!h a4!c; idle 8", "idle 1 2 3 4");
+}
+
+#[test]
+fn the_smallest_counter_goes_first_and_output_counts_double() {
+    let immediate = with(StrategyKind::Immediate);
+    check(immediate, "+ a1:30+9 a2:30+9 a3 b4:10+9 b5 b6 b7; run 8", "timer 1 4 5 6 2~3 7 3~4");
+    // Both counters are 10 then; four generated tokens count 8, six count 12.
+    check(immediate, "+ a1 b2 a3:20+9 b4:20+9; run 3; out 2 4; run 1", "timer 1 2 3; leftover 4");
+    check(immediate, "+ a1 b2 b4:11+9 a3; run 2; out 1 4; out 2 6; run 1", "timer 1 2; leftover 3");
+}
+
+#[test]
+fn a_flood_does_not_delay_another_tenant() {
+    let script = "+ a1 a2 a3 a4 a5 a6 a7 a8 a9; idle 8; @30000; + b10; @30050; end 1; run 1; end 2; run 1";
+    check(config(|c| c.fairness.max_seat_share = 1.0), script, "idle 1 2 3 4 5 6 7 8; max_wait 10; leftover 9~1");
+}
+
+#[test]
+fn a_backlog_made_of_one_step_requests_is_no_claim_either() {
+    // Sequence 1 is over before b comes: a holds no seat, and what it has queued is 5 s old.
+    let script = "+ a1 a2 a3; @4990; run 1; @5000; end 1; + b4; @5050; run 1; run 1";
+    check(Config::default(), script, "max_wait 1; max_wait 4; leftover 2~1");
+    // Who got nothing for all that time has one.
+    let script = "+ b4 b5; @50; run 2; + a1 a2; @100; run 0; @5000; + b6!h; @5020; run 2";
+    check(Config::default(), script, "max_wait 4 5; -; max_wait 1 6");
+}
+
+#[test]
+fn a_tenant_at_its_cap_yields_to_its_class_only_while_others_wait() {
+    let quarter = config(|c| c.fairness.max_seat_share = 0.25);
+    check(quarter, "+ a1 a2 a3 a4; idle 4", "idle 1 2 3 4");
+    // b has received more than a, which holds two of eight seats.
+    let script = "+ b1:900+9; idle 1; + a2 a3; @50; run 2; end 1; + a4 b5; @100; run 1; run 1";
+    check(quarter, script, "idle 1; max_wait 2 3; max_wait 5; leftover 4~1");
+    let script = "+ a2 a3; idle 2; + a4!h b5; @50; run 1";
+    check(quarter, script, "idle 2 3; max_wait 4");
 }
 
 #[test]
 fn a_batch_is_filled_from_the_bucket_of_its_head() {
-    let mut scene = Scene::new(|config| config.flush.max_batch_size = 3);
-    let ask = |prompt| Ask { prompt, ..ASK };
-    let [long, _short, long2, _short2, long3] = [600, 10, 700, 20, 800].map(|prompt| scene.push(ask(prompt)));
-    // Flushed by the critical one, which is the head; it is short, and so are those after it.
-    let critical = scene.push(Ask { priority: Priority::Critical, ..ASK });
-    let batch = scene.flows(64).0;
-    assert_eq!(batch[0], critical);
-    assert_eq!(batch[1..], [_short, _short2]);
-    assert_eq!(scene.flows(64).0, [long, long2, long3]);
+    let fifty = "a1:100+9 a2:600+9 a3:101+9 a4:5000+9 a5:102+9";
+    check(Config::default(), &format!("+ {fifty}; idle 4"), "idle 1 3 5 2~2");
+    check(config(|c| c.flush.bucketing = false), &format!("+ {fifty}; idle 4"), "idle 1 2 3 4");
+    // Who is due does not yield: 1 and 2 have waited 50 ms, 3 has not.
+    let script = "+ a1:100+9 a2:600+9; @1; + a3:101+9; @50; run 8";
+    check(Config::default(), script, "max_wait 1 2 3");
+    // Nor who has risen: 1 and 2 are of class high by then, 3 is not.
+    let quick = config(|c| c.aging = Micros::from_millis(10));
+    check(quick, "+ a1:100+9 a2:600+9; @15; + a3:101+9; idle 8", "idle 1 2 3");
+    // Nor does a critical request.
+    check(Config::default(), "+ a1!c:100+9 a2!c:600+9 a3!c:101+9; run 8", "critical 1 2 3");
 }
 
 #[test]
-fn nothing_overdue_is_passed_over_for_its_length() {
-    let mut scene = Scene::new(|config| config.flush.max_batch_size = 2);
-    let ask = |prompt| Ask { prompt, ..ASK };
-    let [first, long, short] = [10, 600, 20].map(|prompt| scene.push(ask(prompt)));
-    assert_eq!(scene.after(50).flows(64).0, [first, long], "all have waited as long as they may");
-    assert_eq!(scene.flows(64).0, [short]);
+fn capacity_is_all_or_nothing() {
+    let small = config(|c| c.capacity = Capacity { requests: 3, tokens: 100 });
+    check(small, "++ a1 a2 a3 a4; drain; ++ a1 a2; ++ a3 a4; + a3; + a4; drain", "full; []; full; full; [1, 2, 3]");
+    check(small, "+ a1:500+1; + a2; idle 1; + a2; drain", "full; idle 1; [2]");
 }
 
 #[test]
-fn under_a_flood_another_tenant_gets_the_next_seat_that_frees() {
-    let mut scene = Scene::new(|config| config.flush.strategy = StrategyKind::Immediate);
-    scene.seats = 8;
-    let flood: Vec<SeqId> = (0..500).map(|_| scene.push(Ask { tenant: "flood", ..ASK })).collect();
-    let running = scene.flows(8).0;
-    assert_eq!(running, flood[..8], "alone, it may have all seats");
-    let other = scene.after(10).push(Ask { tenant: "other", ..ASK });
-    assert_eq!(scene.flows(0), (vec![], None));
-    scene.intake.ended(running[0]);
-    assert_eq!(scene.flows(1).0, [other]);
-    let wait = scene.intake.queued(scene.now).find(|queued| queued.request.id() == flood[8]).unwrap().wait;
-    assert_eq!(wait, Wait::FairShare);
+fn deadlines_and_the_queue_timeout_end_a_wait() {
+    let ten = config(|c| c.queue_timeout = Micros::from_millis(10_000));
+    let script = "+ a1~200 a2 a3~30; @50; run 0; wake 0; @199; expire; @200; expire; wake 0; @10000; expire; wake 0";
+    let expected = "-; 50000us; 3: the deadline of 30 ms has passed; 1: the deadline of 200 ms has passed; 10000000us; \
+                    2: the request waited 10000 ms and no batch could take it; never";
+    check(ten, script, expected);
 }
 
 #[test]
-fn seats_are_capped_while_others_wait() {
-    let mut scene = Scene::new(|config| config.flush.strategy = StrategyKind::Immediate);
-    scene.seats = 8;
-    for _ in 0..20 {
-        scene.push(Ask { tenant: "a", prompt: 1, ..ASK });
-        scene.push(Ask { tenant: "b", prompt: 400, ..ASK });
+fn the_operator_sees_why_each_is_queued() {
+    let script = "+ a1 b2; idle 2; + a3!h a4 a5!l b6!h; @20; run 0; + a7; waits";
+    check(
+        Config::default(),
+        script,
+        "idle 1 2; -; 3 seats; 4 lower_priority; 5 lower_priority; 6 fair_share; 7 flush_timer",
+    );
+}
+
+#[test]
+fn cancelled_is_gone() {
+    check(
+        Config::default(),
+        "+ a1 a2 a3; cancel 2; cancel 2; idle 1; cancel 1; cancel 3; wake 1",
+        "true; false; idle 1; false; true; never",
+    );
+}
+
+#[test]
+fn new_parameters_apply_to_what_is_queued() {
+    let mut intake = Intake::new(Config::default());
+    for text in ["a1!l", "a2!h", "a3"] {
+        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros::ZERO).unwrap();
     }
-    // By counters alone, `a` would have all seats for a long time.
-    let seated = scene.flows(8).0;
-    assert_eq!(seated.iter().filter(|seq| seq.0 % 2 == 1).count(), 4, "half of them");
-}
-
-/// Random tenants of one class: whoever is given a seat beyond its cap took it from nobody who was below theirs, and
-/// nobody below their cap waits while a tenant with a larger counter is seated.
-#[test]
-fn no_tenant_exceeds_its_share_while_others_wait() {
-    for seed in 0..60 {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let mut scene = Scene::new(|config| {
-            config.flush.strategy = StrategyKind::Immediate;
-            config.fairness.max_seat_share = [0.25, 0.5, 0.9][seed as usize % 3];
-        });
-        scene.seats = 8;
-        let cap = (8.0 * scene.intake.config().fairness.max_seat_share).ceil() as usize;
-        let tenants = ["a", "b", "c"];
-        let mut owners = BTreeMap::new();
-        let mut seated: Vec<(SeqId, &str)> = Vec::new();
-        for _ in 0..150 {
-            for _ in 0..rng.random_range(0..6) {
-                // `a` floods.
-                let tenant = tenants[[0, 0, 0, 0, 1, 2][rng.random_range(0..6)]];
-                owners.insert(scene.push(Ask { tenant, prompt: rng.random_range(1..300), ..ASK }), tenant);
-            }
-            if !seated.is_empty() && rng.random_bool(0.7) {
-                let (seq, _) = seated.swap_remove(rng.random_range(0..seated.len()));
-                scene.intake.generated(seq, rng.random_range(1..50));
-                scene.intake.ended(seq);
-            }
-            // One seat at a time, so that each decision can be judged.
-            while seated.len() < 8 {
-                let Some(&seq) = scene.flows(1).0.first() else { break };
-                let tenant = owners[&seq];
-                let holds = |name: &str| seated.iter().filter(|(_, owner)| *owner == name).count();
-                let others = scene.intake.queued(scene.now).map(|queued| queued.request.origin().tenant.clone());
-                let below = others.filter(|name| &**name != tenant && holds(name) < cap).count();
-                assert!(holds(tenant) < cap || below == 0, "seed {seed}: {tenant} has {} of 8", holds(tenant));
-                seated.push((seq, tenant));
-            }
-        }
+    let situation = Situation { now: Micros(1), free_seats: 8, seats: 8, idle: false, p99_ttft: None };
+    assert_eq!((intake.release(&situation), intake.gathering(), intake.depths()), (None, 3, [0, 1, 1, 1]));
+    intake.configure(config(|c| {
+        c.flush = FlushConfig { strategy: StrategyKind::Immediate, priorities: false, max_batch_size: 2, ..c.flush };
+        c.capacity.requests = 1;
+    }));
+    assert!(intake.push_group(vec![Ask::parse("a4", Micros::ZERO).build()], Micros::ZERO).is_err());
+    assert_eq!(told(&intake.release(&situation).unwrap()), "size 1 2");
+    for text in ["a5:10+10", "a6:10+900", "a7:10+10"] {
+        intake.configure(config(|c| c.flush.bucketing = false));
+        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros(1)).unwrap();
     }
+    intake.configure(with(StrategyKind::Immediate));
+    assert_eq!(told(&intake.release(&situation).unwrap()), "timer 3 5 7 6~1");
 }
 
 #[test]
-fn a_class_goes_before_fairness() {
-    let mut scene = Scene::new(|config| config.flush.strategy = StrategyKind::Immediate);
-    scene.seats = 4;
-    let urgent: Vec<SeqId> = (0..6).map(|_| scene.push(Ask { tenant: "a", priority: Priority::High, ..ASK })).collect();
-    let other = scene.push(Ask { tenant: "b", ..ASK });
-    assert_eq!(scene.flows(4).0, urgent[..4], "the cap is among equals");
-    let waits: Vec<Wait> = scene.intake.queued(scene.now).map(|queued| queued.wait).collect();
-    assert_eq!(waits, [Wait::Seats, Wait::Seats, Wait::LowerPriority]);
-    assert_eq!(scene.flows(3).0, [urgent[4], urgent[5], other]);
-}
-
-#[test]
-fn deadlines_and_the_queues_own_limit_end_requests_with_their_own_errors() {
-    let mut scene = Scene::new(|config| config.queue_timeout = ms(500));
-    let hurried = scene.push(Ask { timeout_ms: Some(200), ..ASK });
-    let patient = scene.push(ASK);
-    let expired = |scene: &mut Scene| -> Vec<(SeqId, RequestError)> {
-        scene.intake.expire(scene.now).into_iter().map(|(request, error)| (request.id(), error)).collect()
+fn stats_remember_the_newest_batches() {
+    let mut intake = Intake::new(with(StrategyKind::Immediate));
+    for id in 1..=40u64 {
+        let pair = [2 * id, 2 * id + 1].map(|seq| Ask::parse(&format!("a{seq}!h"), Micros(id)).build());
+        intake.push_group(pair.to_vec(), Micros(id)).unwrap();
+        let situation = Situation { now: Micros(id), free_seats: 8, seats: 8, idle: false, p99_ttft: None };
+        assert_eq!(intake.release(&situation).unwrap().id, id);
+    }
+    let stats = intake.stats();
+    assert_eq!((stats.batches_formed, stats.requests_batched, stats.avg_batch_size()), (40, 80, 2.0));
+    let expected = BatchRecord {
+        id: 40,
+        at: Micros(40),
+        size: 2,
+        tokens: 20,
+        max_priority: Priority::High,
+        strategy: StrategyKind::Immediate,
+        cause: FlushCause::Timer,
     };
-    assert_eq!(expired(scene.after(199)), []);
-    scene.flows(0);
-    assert_eq!(scene.intake.wake_at(&scene.situation(0)), Some(scene.now + ms(1)));
-    assert_eq!(expired(scene.after(1)), [(hurried, RequestError::Timeout { after_ms: 200 })]);
-    assert_eq!(scene.intake.wake_at(&scene.situation(0)), Some(scene.now + ms(300)));
-    assert_eq!(expired(scene.after(300)), [(patient, RequestError::BatchTimeout { waited_ms: 500 })]);
-    assert_eq!((scene.intake.len(), scene.intake.prompt_tokens(), scene.intake.depths()), (0, 0, [0; 4]));
-    assert_eq!(scene.intake.wake_at(&scene.situation(0)), None);
-}
-
-#[test]
-fn a_group_is_queued_whole_or_not_at_all() {
-    let mut scene = Scene::new(|config| config.capacity = Capacity { requests: 3, tokens: 20 });
-    let group = |scene: &mut Scene, n| (0..n).map(|_| scene.request(ASK)).collect::<Vec<_>>();
-    let four = group(&mut scene, 4);
-    assert!(scene.intake.push_group(four, scene.now).is_err());
-    assert_eq!(scene.intake.len(), 0);
-    let two = group(&mut scene, 2);
-    scene.intake.push_group(two, scene.now).unwrap();
-    let heavy = scene.request(Ask { prompt: 13, ..ASK });
-    assert!(scene.intake.push_group(vec![heavy], scene.now).is_err(), "8 and 13 tokens");
-    let light = group(&mut scene, 1);
-    assert_eq!(scene.intake.push_group(light, scene.now), Ok(()));
-}
-
-/// With one tenant, a request of class `c` is overtaken only by those that came less than `c × aging` after it, or, for
-/// a bucket's sake, less than its longest wait.
-#[test]
-fn nobody_starves() {
-    for seed in 0..200 {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let mut scene = Scene::new(|config| {
-            config.aging = ms(100);
-            config.flush.strategy = StrategyKind::ALL[seed as usize % 4];
-        });
-        let mut arrived = BTreeMap::new();
-        for _ in 0..300 {
-            scene.after(rng.random_range(0..15));
-            if rng.random_bool(0.7) {
-                let priority = Priority::ALL[rng.random_range(0..4)];
-                let ask = Ask { priority, prompt: [4, 300, 900][rng.random_range(0..3)], ..ASK };
-                arrived.insert(scene.push(ask), (scene.now, priority));
-            }
-            for seq in scene.flows(rng.random_range(0..2)).0 {
-                let (came, _) = arrived.remove(&seq).unwrap();
-                scene.intake.ended(seq);
-                for (waiting, (since, priority)) in &arrived {
-                    let bound = (ms(100).0 * priority.index() as u64).max(Config::default().max_wait(*priority).0);
-                    assert!(came.since(*since).0 <= bound, "seed {seed}: {seq} overtook {waiting}");
-                }
-            }
-        }
-    }
-}
-
-/// Random pushes, cancels, ends, releases, expiries and changes of strategy: nothing is lost, nothing comes twice, bounds
-/// hold, and without an event nothing happens before `wake_at`.
-#[test]
-fn whatever_happens_nothing_is_lost() {
-    for seed in 0..150 {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let mut scene = Scene::new(|config| {
-            config.capacity = Capacity { requests: 40, tokens: 4_000 };
-            config.queue_timeout = ms(300);
-        });
-        scene.seats = 8;
-        let (mut queued, mut seated) = (BTreeSet::new(), BTreeSet::new());
-        for _ in 0..400 {
-            match rng.random_range(0..10) {
-                0..4 => {
-                    let ask = Ask {
-                        priority: Priority::ALL[rng.random_range(0..4)],
-                        tenant: ["", "a", "b"][rng.random_range(0..3)],
-                        prompt: rng.random_range(1..300),
-                        max_tokens: 8,
-                        timeout_ms: rng.random_bool(0.3).then_some(rng.random_range(1..200)),
-                    };
-                    let group: Vec<Request> = (0..rng.random_range(1..5)).map(|_| scene.request(ask)).collect();
-                    let seqs: Vec<SeqId> = group.iter().map(Request::id).collect();
-                    let before = scene.intake.len();
-                    match scene.intake.push_group(group, scene.now) {
-                        Ok(()) => queued.extend(seqs),
-                        Err(_) => assert_eq!(scene.intake.len(), before),
-                    }
-                }
-                4 => {
-                    let seq = SeqId(rng.random_range(1..scene.next + 1));
-                    assert_eq!(scene.intake.cancel(seq), queued.remove(&seq), "seed {seed}");
-                }
-                5 => {
-                    if let Some(seq) = seated.pop_first() {
-                        scene.intake.generated(seq, 3);
-                        scene.intake.ended(seq);
-                    }
-                }
-                6 => {
-                    let mut config = scene.intake.config().clone();
-                    config.flush.strategy = StrategyKind::ALL[rng.random_range(0..4)];
-                    config.flush.idle_release = rng.random_bool(0.5);
-                    config.flush.priorities = rng.random_bool(0.8);
-                    scene.intake.configure(config);
-                }
-                _ => {
-                    let situation = Situation { idle: seated.is_empty(), ..scene.situation(8 - seated.len()) };
-                    sleep(&mut scene, situation, rng.random_range(0..60));
-                }
-            }
-            for (request, _) in scene.intake.expire(scene.now) {
-                assert!(queued.remove(&request.id()), "seed {seed}");
-            }
-            for seq in scene.flows(8 - seated.len()).0 {
-                assert!(queued.remove(&seq) && seated.insert(seq), "seed {seed}");
-            }
-            let left: BTreeSet<SeqId> = scene.intake.queued(scene.now).map(|queued| queued.request.id()).collect();
-            assert_eq!(left, queued, "seed {seed}");
-            assert_eq!(scene.intake.depths().iter().sum::<usize>(), queued.len());
-            assert!(scene.intake.len() <= 40 && seated.len() <= 8);
-        }
-        let rest: BTreeSet<SeqId> = scene.intake.drain().iter().map(Request::id).collect();
-        assert_eq!(rest, queued);
-        assert_eq!((scene.intake.len(), scene.intake.prompt_tokens()), (0, 0));
-    }
-}
-
-/// Lets time pass up to `wake_at`, where something must be due, and to no point before it at which something was.
-fn sleep(scene: &mut Scene, situation: Situation, millis: u64) {
-    let Some(wake) = scene.intake.wake_at(&situation) else { return scene.now = scene.now + ms(millis) };
-    let target = scene.now + ms(millis);
-    if wake > target {
-        // Nothing may be due on the way.
-        let midway = Situation { now: target, ..situation };
-        assert!(scene.intake.wake_at(&midway).is_some_and(|at| at > target));
-        scene.now = target;
-    } else {
-        scene.now = wake.max(scene.now);
-        let due = Situation { now: scene.now, ..situation };
-        assert!(scene.intake.wake_at(&due).is_some_and(|at| at <= scene.now));
-    }
-}
-
-#[test]
-fn a_deep_queue_of_many_tenants_is_released_in_order() {
-    let mut scene = Scene::new(|config| {
-        config.flush.strategy = StrategyKind::Immediate;
-        config.flush.max_batch_size = 64;
-    });
-    let names: Vec<&'static str> = (0..3_000).map(|n| &*Box::leak(format!("t{n}").into_boxed_str())).collect();
-    let all: Vec<SeqId> = names.iter().map(|tenant| scene.push(Ask { tenant, ..ASK })).collect();
-    assert_eq!(scene.flows(64).0, all[..64]);
-    assert_eq!(scene.intake.stats().avg_batch_size(), 64.0);
-    assert_eq!(scene.intake.stats().last[0].tokens, 256);
-}
-
-#[test]
-fn contradictions_name_their_parameter() {
-    let param = |change: fn(&mut Config)| {
-        let mut config = Config::default();
-        change(&mut config);
-        config.check().unwrap_err().0
-    };
-    assert_eq!(param(|c| c.flush.min_batch_size = 33), "min_batch_size");
-    assert_eq!(param(|c| c.flush.min_wait = ms(101)), "min_wait_ms");
-    assert_eq!(param(|c| c.flush.queue_depth_low = 101), "queue_depth_low_threshold");
-    assert_eq!(param(|c| c.fairness.max_seat_share = f64::NAN), "fair_share_max");
-    assert_eq!(param(|c| c.aging = Micros::ZERO), "aging_ms");
+    assert_eq!((stats.last.len(), stats.last[0].id, stats.last[31]), (32, 9, expected));
+    intake.reset_stats();
+    assert_eq!((intake.stats(), intake.stats().avg_batch_size()), (&Stats::default(), 0.0));
 }

@@ -275,7 +275,7 @@ async fn a_full_queue_refuses_the_whole_group_at_once() {
     let rig = plain(Setup { queue_capacity: 2, ..Setup::default() });
     rig.handle.pause().await.expect("loop");
     let refused = rig::submit(&rig.handle, (0..3).map(|_| request(&[5, 6], 4)).collect()).await;
-    assert_eq!(refused.err(), Some(RequestError::QueueFull { capacity: 2, retry_after_s: 2 }));
+    assert_eq!(refused.err(), Some(RequestError::QueueFull { capacity: 2, retry_after_s: 4 }));
     let accepted = rig::submit(&rig.handle, (0..2).map(|_| request(&[5, 6], 4)).collect()).await.expect("room for two");
     rig.handle.resume().await.expect("loop");
     for events in accepted {

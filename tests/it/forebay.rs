@@ -327,7 +327,7 @@ async fn limits_and_parameters_stay_inside_the_envelope() {
         ("/admin/limits", json!({"max_stall_ms": -1}), "max_stall_ms"),
         ("/admin/limits", json!({"max_seqs": 1}), "max_seqs"),
         ("/admin/limits", json!({}), "body"),
-        ("/admin/strategy", json!({"min_wait_ms": 500}), "min_wait_ms"),
+        ("/admin/strategy", json!({"min_wait_ms": 500}), "max_wait_ms"),
         ("/admin/strategy", json!({"name": "fixed", "parameters": {"max_wait_ms": 1e300}}), "max_wait_ms"),
         ("/admin/strategy", json!({"name": 5}), "name"),
         ("/admin/policy", json!({"decode_burst_budget": 0.5}), "decode_burst_budget"),
@@ -378,7 +378,7 @@ async fn the_state_counts_batches_tokens_and_steps_and_starts_anew_when_told() {
     assert!(state["current_tok_per_sec"].as_f64().expect("a rate") > 0.0);
     assert!(state["window"]["step_ms"]["p99"].as_f64().expect("a time") > 0.0);
     let batch = &state["last_batches"][0];
-    assert_eq!((&batch["id"], &batch["size"], &batch["strategy"]), (&json!(1), &json!(1), &json!("queue_depth")));
+    assert_eq!((&batch["id"], &batch["size"], &batch["strategy"]), (&json!(2), &json!(1), &json!("queue_depth")));
     assert_eq!(
         (&batch["total_tokens"], &batch["max_priority"], &batch["cause"]),
         (&json!(12), &json!("normal"), &json!("idle"))

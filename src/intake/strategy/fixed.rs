@@ -1,11 +1,11 @@
-//! `fixed`: the same wait whatever happens.
+//! `fixed`: the same patience at every load. Pure.
 
-use super::{FlushMetrics, FlushStrategy, Gathering, full_or_due};
-use crate::intake::config::FlushConfig;
+use super::{FlushConfig, FlushMetrics, FlushStrategy, Gathering, full_or_due};
 use crate::units::Micros;
 
-#[derive(Debug)]
-pub(super) struct Fixed {
+/// Waits `max_wait`, or until the group has `max_batch_size` requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixed {
     max_wait: Micros,
     max_batch_size: usize,
 }

@@ -1,19 +1,11 @@
-//! `immediate`: whatever is there flows, once it is large enough to be a group.
+//! `immediate`: nothing gathers. Pure.
 
 use super::{FlushMetrics, FlushStrategy, Gathering};
-use crate::intake::config::FlushConfig;
 use crate::units::Micros;
 
-#[derive(Debug)]
-pub(super) struct Immediate {
-    min_batch_size: usize,
-}
-
-impl Immediate {
-    pub fn new(config: &FlushConfig) -> Immediate {
-        Immediate { min_batch_size: config.min_batch_size }
-    }
-}
+/// No waiting. Requests that find no seat queue up all the same, and leave in fair order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Immediate;
 
 impl FlushStrategy for Immediate {
     fn calculate_timeout(&self, _queue_depth: usize, _metrics: &FlushMetrics) -> Micros {
@@ -21,6 +13,6 @@ impl FlushStrategy for Immediate {
     }
 
     fn should_flush(&self, batch: &Gathering, _queue_depth: usize) -> bool {
-        batch.size >= self.min_batch_size.max(1)
+        batch.size > 0
     }
 }

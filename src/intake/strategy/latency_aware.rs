@@ -1,12 +1,12 @@
-//! `latency_aware`: the queue-depth timeout, corrected by how p99 TTFT stands to its target.
+//! `latency_aware`: steers the wait by the measured time to the first token. Pure.
 
-use super::queue_depth::QueueDepth;
-use super::{FlushMetrics, FlushStrategy, Gathering};
-use crate::intake::config::FlushConfig;
+use super::{FlushConfig, FlushMetrics, FlushStrategy, Gathering, QueueDepth};
 use crate::units::Micros;
 
-#[derive(Debug)]
-pub(super) struct LatencyAware {
+/// The queue-depth timeout × 0.8 when the p99 of TTFT is above 1.1 × target, × 1.2 when it is below 0.8 × target, else
+/// (and without samples) unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatencyAware {
     by_depth: QueueDepth,
     target_p99: Micros,
 }
@@ -18,14 +18,20 @@ impl LatencyAware {
 }
 
 impl FlushStrategy for LatencyAware {
-    /// × 0.8 above 1.1 of the target, × 1.2 below 0.8 of it; in whole microseconds, so that it is exact.
     fn calculate_timeout(&self, queue_depth: usize, metrics: &FlushMetrics) -> Micros {
-        let timeout = self.by_depth.calculate_timeout(queue_depth, metrics);
-        match metrics.p99_ttft {
-            Some(p99) if p99.0 * 10 > self.target_p99.0 * 11 => Micros(timeout.0 * 8 / 10),
-            Some(p99) if p99.0 * 10 < self.target_p99.0 * 8 => Micros(timeout.0 * 12 / 10),
-            Some(_) | None => timeout,
-        }
+        let unchanged = self.by_depth.calculate_timeout(queue_depth, metrics);
+        let tenths = metrics.p99_ttft.map_or(10, |p99| {
+            // Whole numbers, so that the borders are exact.
+            let (p99, target) = (u128::from(p99.0) * 10, u128::from(self.target_p99.0));
+            if p99 > target * 11 {
+                8
+            } else if p99 < target * 8 {
+                12
+            } else {
+                10
+            }
+        });
+        Micros(u64::try_from(u128::from(unchanged.0) * tenths / 10).unwrap_or(u64::MAX))
     }
 
     fn should_flush(&self, batch: &Gathering, queue_depth: usize) -> bool {

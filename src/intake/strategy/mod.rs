@@ -1,28 +1,43 @@
-//! When a gathered group flows. One small file per strategy; [`StrategyKind`] names them and picks one.
+//! When a gathered group goes: a small strategy says how long it may gather and whether it is ready.
 //!
-//! A strategy says two things: how long a group may gather (`calculate_timeout`) and whether it should flow now
-//! (`should_flush`). What no strategy can change is decided in [`super::Intake`]: critical requests and each priority's
-//! longest wait open the gate, and so does an idle engine. In continuous batching a wait buys one thing only, a larger
-//! group whose prefills share a step, and only while other sequences keep the engine busy; `idle_release: false` makes an
-//! idle engine wait too, as batching servers did that knew no running batch.
+//! What gathering is worth in continuous batching: a step in progress admits nobody, so requests that arrive during it
+//! lose nothing by gathering, and gain when their prefills share a step. On an idle engine every microsecond of
+//! gathering is lost, so the intake releases at once there (`idle_release`) whatever the strategy; the timers below then
+//! only say how long a group may gather *beside* running work. `idle_release: false` keeps the classical meaning, timers
+//! on an idle engine too.
+//!
+//! | strategy        | a group gathers at most                                               | worth it when             |
+//! |-----------------|-----------------------------------------------------------------------|---------------------------|
+//! | `fixed`         | `max_wait`                                                            | load is steady            |
+//! | `queue_depth`   | `max_wait` when the queue is short, `min_wait` when long              | load varies               |
+//! | `latency_aware` | as `queue_depth`, × 0.8 over the latency target, × 1.2 well under it  | there is a target to keep |
+//! | `immediate`     | not at all                                                            | steps are cheap           |
 
 mod fixed;
 mod immediate;
 mod latency_aware;
 mod queue_depth;
 
-use super::config::FlushConfig;
 use crate::units::Micros;
 
-use fixed::Fixed;
-use immediate::Immediate;
-use latency_aware::LatencyAware;
-use queue_depth::QueueDepth;
+pub use fixed::Fixed;
+pub use immediate::Immediate;
+pub use latency_aware::LatencyAware;
+pub use queue_depth::QueueDepth;
 
-/// What a strategy knows of the engine.
+/// Decides when a gathered group is flushed. Pure: the same arguments, the same answer.
+pub trait FlushStrategy {
+    /// How long the oldest request may gather, with `queue_depth` requests queued in all.
+    fn calculate_timeout(&self, queue_depth: usize, metrics: &FlushMetrics) -> Micros;
+
+    /// Whether the group goes now.
+    fn should_flush(&self, batch: &Gathering, queue_depth: usize) -> bool;
+}
+
+/// What was measured, for strategies that look at more than the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlushMetrics {
-    /// Of the newest requests; `None` before the first token of the first.
+    /// 99th percentile of the time to the first token; `None` as long as there are no samples.
     pub p99_ttft: Option<Micros>,
 }
 
@@ -30,34 +45,62 @@ pub struct FlushMetrics {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gathering {
     pub size: usize,
-    /// Of all its prompts.
+    /// Prompt tokens.
     pub tokens: usize,
-    /// How long its oldest request has been here.
+    /// How long its oldest request has waited.
     pub waited: Micros,
-    /// What `calculate_timeout` said.
+    /// What [`FlushStrategy::calculate_timeout`] said.
     pub timeout: Micros,
 }
 
-/// When a gathered group flows.
-pub trait FlushStrategy: std::fmt::Debug + Send {
-    /// How long the oldest request of a group may wait for others.
-    fn calculate_timeout(&self, queue_depth: usize, metrics: &FlushMetrics) -> Micros;
-
-    /// Whether the group flows now. `queue_depth` counts everything queued, gathering or waiting for a seat.
-    fn should_flush(&self, batch: &Gathering, queue_depth: usize) -> bool;
+/// When groups are flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushConfig {
+    pub strategy: StrategyKind,
+    /// The smallest group that is released before its timer. Critical requests and class waits do not ask.
+    pub min_batch_size: usize,
+    /// A group of this size need not wait, and no batch is larger.
+    pub max_batch_size: usize,
+    pub min_wait: Micros,
+    pub max_wait: Micros,
+    /// Queued requests up to which `max_wait` holds.
+    pub queue_depth_low: usize,
+    /// Queued requests from which `min_wait` holds.
+    pub queue_depth_high: usize,
+    /// The time to first token that `latency_aware` steers to, at the 99th percentile.
+    pub target_p99: Micros,
+    /// Releases to an idle engine without waiting.
+    pub idle_release: bool,
+    /// Fills a batch with requests of the first one's size, where order allows.
+    pub bucketing: bool,
+    /// Off: every request is of class normal.
+    pub priorities: bool,
 }
 
-/// The strategies by name.
+impl Default for FlushConfig {
+    fn default() -> FlushConfig {
+        FlushConfig {
+            strategy: StrategyKind::QueueDepth,
+            min_batch_size: 1,
+            max_batch_size: 32,
+            min_wait: Micros::from_millis(5),
+            max_wait: Micros::from_millis(100),
+            queue_depth_low: 10,
+            queue_depth_high: 100,
+            target_p99: Micros::from_millis(500),
+            idle_release: true,
+            bucketing: true,
+            priorities: true,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StrategyKind {
-    /// `max_wait` or `max_batch_size`, whichever comes first.
     Fixed,
-    /// The deeper the queue, the shorter the wait.
     #[default]
     QueueDepth,
-    /// As queue depth, shorter while p99 TTFT is above its target, longer while it is well below.
     LatencyAware,
-    /// No waiting.
     Immediate,
 }
 
@@ -75,24 +118,122 @@ impl StrategyKind {
     }
 
     pub fn from_name(name: &str) -> Option<StrategyKind> {
-        StrategyKind::ALL.into_iter().find(|kind| kind.name() == name)
+        StrategyKind::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 }
 
-/// The strategy that `config` selects, with its parameters.
-pub fn selected(config: &FlushConfig) -> Box<dyn FlushStrategy> {
+/// A strategy with its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    Fixed(Fixed),
+    QueueDepth(QueueDepth),
+    LatencyAware(LatencyAware),
+    Immediate(Immediate),
+}
+
+/// The configured strategy.
+pub fn strategy(config: &FlushConfig) -> Strategy {
     match config.strategy {
-        StrategyKind::Fixed => Box::new(Fixed::new(config)),
-        StrategyKind::QueueDepth => Box::new(QueueDepth::new(config)),
-        StrategyKind::LatencyAware => Box::new(LatencyAware::new(config)),
-        StrategyKind::Immediate => Box::new(Immediate::new(config)),
+        StrategyKind::Fixed => Strategy::Fixed(Fixed::new(config)),
+        StrategyKind::QueueDepth => Strategy::QueueDepth(QueueDepth::new(config)),
+        StrategyKind::LatencyAware => Strategy::LatencyAware(LatencyAware::new(config)),
+        StrategyKind::Immediate => Strategy::Immediate(Immediate),
     }
 }
 
-/// What all but `immediate` agree on: a full group flows, and one whose time is up.
+impl FlushStrategy for Strategy {
+    fn calculate_timeout(&self, queue_depth: usize, metrics: &FlushMetrics) -> Micros {
+        match self {
+            Strategy::Fixed(strategy) => strategy.calculate_timeout(queue_depth, metrics),
+            Strategy::QueueDepth(strategy) => strategy.calculate_timeout(queue_depth, metrics),
+            Strategy::LatencyAware(strategy) => strategy.calculate_timeout(queue_depth, metrics),
+            Strategy::Immediate(strategy) => strategy.calculate_timeout(queue_depth, metrics),
+        }
+    }
+
+    fn should_flush(&self, batch: &Gathering, queue_depth: usize) -> bool {
+        match self {
+            Strategy::Fixed(strategy) => strategy.should_flush(batch, queue_depth),
+            Strategy::QueueDepth(strategy) => strategy.should_flush(batch, queue_depth),
+            Strategy::LatencyAware(strategy) => strategy.should_flush(batch, queue_depth),
+            Strategy::Immediate(strategy) => strategy.should_flush(batch, queue_depth),
+        }
+    }
+}
+
+/// The classical condition: the group is as large as a batch may be, or its timer has run out.
 fn full_or_due(batch: &Gathering, max_batch_size: usize) -> bool {
     batch.size > 0 && (batch.size >= max_batch_size || batch.waited >= batch.timeout)
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000;
+
+    /// Timeouts in microseconds under the default configuration, for each depth.
+    fn check(kind: StrategyKind, p99_ms: Option<u64>, expected: &[(usize, u64)]) {
+        let strategy = strategy(&FlushConfig { strategy: kind, ..FlushConfig::default() });
+        let metrics = FlushMetrics { p99_ttft: p99_ms.map(Micros::from_millis) };
+        for &(depth, timeout) in expected {
+            assert_eq!(strategy.calculate_timeout(depth, &metrics), Micros(timeout), "{kind:?} {p99_ms:?} {depth}");
+        }
+    }
+
+    #[test]
+    fn timeouts_of_every_strategy() {
+        use StrategyKind::{Fixed, Immediate, LatencyAware, QueueDepth};
+        check(Fixed, Some(9_999), &[(0, 100 * MS), (10, 100 * MS), (100, 100 * MS), (9_999, 100 * MS)]);
+        check(Immediate, Some(9_999), &[(0, 0), (100, 0)]);
+        // 95 ms over 90 requests.
+        let linear =
+            [(0, 100_000), (10, 100_000), (11, 98_945), (55, 52_500), (99, 6_056), (100, 5_000), (5_000, 5_000)];
+        check(QueueDepth, None, &linear);
+        check(QueueDepth, Some(9_999), &linear);
+        check(LatencyAware, None, &linear);
+        // The target is 500 ms: unchanged from 400 to 550, both included.
+        for p99 in [400, 500, 550] {
+            check(LatencyAware, Some(p99), &linear);
+        }
+        check(LatencyAware, Some(551), &[(0, 80 * MS), (55, 42 * MS), (100, 4 * MS)]);
+        check(LatencyAware, Some(399), &[(0, 120 * MS), (55, 63 * MS), (100, 6 * MS)]);
+        check(LatencyAware, Some(0), &[(0, 120 * MS)]);
+    }
+
+    #[test]
+    fn thresholds_that_meet_or_cross_divide_nothing_by_zero() {
+        for (low, high) in [(10, 10), (20, 10), (0, 0)] {
+            let config = FlushConfig { queue_depth_low: low, queue_depth_high: high, ..FlushConfig::default() };
+            let timeout = |depth| strategy(&config).calculate_timeout(depth, &FlushMetrics::default());
+            assert_eq!((timeout(low), timeout(low + 1)), (config.max_wait, config.min_wait));
+        }
+        let endless = FlushConfig { max_wait: Micros(u64::MAX), min_wait: Micros(u64::MAX), ..FlushConfig::default() };
+        for kind in StrategyKind::ALL {
+            let strategy = strategy(&FlushConfig { strategy: kind, ..endless });
+            strategy.calculate_timeout(50, &FlushMetrics { p99_ttft: Some(Micros(u64::MAX)) });
+        }
+    }
+
+    #[test]
+    fn a_group_goes_when_full_or_due() {
+        let gathering = |size, waited| Gathering { size, tokens: 0, waited: Micros(waited), timeout: Micros(100) };
+        for kind in [StrategyKind::Fixed, StrategyKind::QueueDepth, StrategyKind::LatencyAware] {
+            let strategy = strategy(&FlushConfig { strategy: kind, ..FlushConfig::default() });
+            for (size, waited, expected) in
+                [(0, 500, false), (1, 99, false), (1, 100, true), (31, 0, false), (32, 0, true)]
+            {
+                assert_eq!(strategy.should_flush(&gathering(size, waited), size), expected, "{kind:?} {size} {waited}");
+            }
+        }
+        assert!(Immediate.should_flush(&gathering(1, 0), 1) && !Immediate.should_flush(&gathering(0, 0), 1));
+    }
+
+    #[test]
+    fn names_lead_back() {
+        for kind in StrategyKind::ALL {
+            assert_eq!(StrategyKind::from_name(&kind.name().to_uppercase()), Some(kind));
+        }
+        assert_eq!(StrategyKind::from_name("cost"), None);
+    }
+}

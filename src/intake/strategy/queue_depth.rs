@@ -1,11 +1,13 @@
-//! `queue_depth`: a shallow queue can afford to gather, a deep one has gathered already.
+//! `queue_depth`: the longer the queue, the shorter the wait. Pure.
 
-use super::{FlushMetrics, FlushStrategy, Gathering, full_or_due};
-use crate::intake::config::FlushConfig;
+use super::{FlushConfig, FlushMetrics, FlushStrategy, Gathering, full_or_due};
 use crate::units::Micros;
 
-#[derive(Debug)]
-pub(super) struct QueueDepth {
+/// `max_wait` at or below `queue_depth_low`, `min_wait` at or above `queue_depth_high`, linear between.
+///
+/// A short queue gains most from company in its step; a long one has company already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueDepth {
     min_wait: Micros,
     max_wait: Micros,
     low: usize,
@@ -26,19 +28,17 @@ impl QueueDepth {
 }
 
 impl FlushStrategy for QueueDepth {
-    /// `max_wait` at or below the low threshold, `min_wait` at or above the high one, linear between, in whole
-    /// microseconds.
     fn calculate_timeout(&self, queue_depth: usize, _metrics: &FlushMetrics) -> Micros {
+        // In this order, thresholds that meet or cross leave nothing to divide.
         if queue_depth <= self.low {
             return self.max_wait;
         }
         if queue_depth >= self.high {
             return self.min_wait;
         }
-        // Between two different thresholds, so the divisor is not 0.
-        let above = (queue_depth - self.low) as u64;
-        let span = (self.high - self.low) as u64;
-        Micros(self.max_wait.0 - self.max_wait.since(self.min_wait).0 * above / span)
+        let (done, all) = ((queue_depth - self.low) as u128, (self.high - self.low) as u128);
+        let shortening = u128::from(self.max_wait.since(self.min_wait).0) * done / all;
+        Micros(self.max_wait.0 - shortening as u64)
     }
 
     fn should_flush(&self, batch: &Gathering, _queue_depth: usize) -> bool {
