@@ -98,6 +98,8 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
     });
     let fingerprint = fingerprint(&loaded);
     let core = Core::new(core_config, Forward::new(loaded.model));
+    // Ready from here on: what comes before the thread's first turn waits in the channel.
+    heartbeat.rest();
     let (thread, ended) = spawn(core, home, commands)?;
     Ok(RunningEngine { handle, generator, metrics, heartbeat, thread, ended, fingerprint })
 }

@@ -269,8 +269,8 @@ async fn an_operator_ends_a_request_and_reads_why_others_waited() {
 #[tokio::test]
 async fn heat_refuses_newcomers_and_loses_nobody() {
     let server = Server::start(&[]);
-    let alone = tokens(&post(server.at("/v1/completions"), prompt(3, 200)).await.1);
-    let running = tokio::spawn(post(server.at("/v1/completions"), prompt(3, 200)));
+    let alone = tokens(&post(server.at("/v1/completions"), prompt(3, 900)).await.1);
+    let running = tokio::spawn(post(server.at("/v1/completions"), prompt(3, 900)));
     server.until_metric("vllm:num_requests_running", 1.0).await;
     assert_eq!(tell(&server, "/admin/thermal/emergency").await.1["level"], "emergency");
     let refused = send(&server, Method::POST, "/v1/completions", Some(prompt(4, 4))).await;
@@ -393,7 +393,7 @@ async fn the_state_counts_batches_tokens_and_steps_and_starts_anew_when_told() {
 #[tokio::test]
 async fn a_drain_by_order_ends_the_process_after_its_requests() {
     let mut server = Server::start(&[]);
-    let running = tokio::spawn(post(server.at("/v1/completions"), prompt(3, 300)));
+    let running = tokio::spawn(post(server.at("/v1/completions"), prompt(3, 900)));
     server.until_metric("vllm:num_requests_running", 1.0).await;
     assert_eq!(tell(&server, "/admin/drain").await, (202, json!({"draining": true})));
     assert_eq!(running.await.expect("joined").0, 200);
