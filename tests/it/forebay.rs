@@ -270,6 +270,8 @@ async fn an_operator_ends_a_request_and_reads_why_others_waited() {
 async fn heat_refuses_newcomers_and_loses_nobody() {
     let server = Server::start(&[]);
     let alone = tokens(&post(server.at("/v1/completions"), prompt(3, 900)).await.1);
+    // The gauge follows the last token by a turn of the loop.
+    server.until_metric("vllm:num_requests_running", 0.0).await;
     let running = tokio::spawn(post(server.at("/v1/completions"), prompt(3, 900)));
     server.until_metric("vllm:num_requests_running", 1.0).await;
     assert_eq!(tell(&server, "/admin/thermal/emergency").await.1["level"], "emergency");
