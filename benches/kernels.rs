@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use forebay::kernels::isa::Isa;
-use forebay::kernels::matmul::matmul_packed;
+use forebay::kernels::matmul::matmul_packed_into;
 use forebay::kernels::packed::Packing;
 use forebay::kernels::quant::{self, Panels};
 
@@ -52,7 +52,8 @@ fn products(criterion: &mut Criterion) {
                     });
                 });
                 group.bench_function(BenchmarkId::new("unpacked", rows), |b| {
-                    b.iter(|| matmul_packed(black_box(&x), packing, &bytes, inputs));
+                    let mut y = vec![0.0; rows * outputs];
+                    b.iter(|| matmul_packed_into(black_box(&x), packing, &bytes, inputs, &mut y));
                 });
             }
             group.finish();

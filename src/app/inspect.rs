@@ -11,7 +11,7 @@ use super::memory;
 use super::source;
 use super::{Failure, input};
 use crate::config::InspectFormat;
-use crate::model::{self, Format, Inspection};
+use crate::model::{self, DEFAULT_KV_DTYPE, Format, Inspection};
 
 /// Prints to standard output.
 pub fn inspect(path: PathBuf, format: InspectFormat) -> Result<(), Failure> {
@@ -50,7 +50,7 @@ impl Fit {
         let spec = &inspection.spec;
         let weights = inspection.weight_bytes();
         let left = (available as u64).saturating_sub(weights) as usize;
-        let kv_tokens = memory::auto_share(left) / spec.kv_bytes_per_token().max(1);
+        let kv_tokens = memory::auto_share(left) / spec.kv_bytes_per_token(DEFAULT_KV_DTYPE).max(1);
         let verdict = match kv_tokens {
             _ if weights == 0 => Verdict::NoWeights,
             0 => Verdict::No,
@@ -90,7 +90,7 @@ fn table(inspection: &Inspection, fit: Option<&Fit>) -> String {
         ("heads", format!("{} over {}, {} wide", spec.heads, spec.kv_heads, spec.head_dim)),
         ("vocabulary", spec.vocab.to_string()),
         ("context", format!("{} tokens", spec.max_position_embeddings)),
-        ("KV per token", Bytes(spec.kv_bytes_per_token() as u64).to_string()),
+        ("KV per token", Bytes(spec.kv_bytes_per_token(DEFAULT_KV_DTYPE) as u64).to_string()),
         ("will it fit", fit.map_or("unknown: this system does not say what is free".into(), Fit::to_string)),
     ];
     rows.map(|(name, value)| format!("{name:<13} {value}\n")).concat()
@@ -115,7 +115,7 @@ fn object(inspection: &Inspection, fit: Option<&Fit>) -> Value {
         "head_dim": spec.head_dim,
         "vocab_size": spec.vocab,
         "context": spec.max_position_embeddings,
-        "kv_bytes_per_token": spec.kv_bytes_per_token(),
+        "kv_bytes_per_token": spec.kv_bytes_per_token(DEFAULT_KV_DTYPE),
         "fit": fit.map(|fit| json!({
             "verdict": match fit.verdict {
                 Verdict::Yes => "yes",
@@ -193,7 +193,7 @@ mod tests {
     fn what_is_free_decides() {
         let inspection = storyteller();
         let DecoderSpec { max_position_embeddings: context, .. } = inspection.spec;
-        let (weights, token) = (inspection.weight_bytes() as usize, inspection.spec.kv_bytes_per_token());
+        let (weights, token) = (inspection.weight_bytes() as usize, inspection.spec.kv_bytes_per_token(DEFAULT_KV_DTYPE));
         let verdict = |available| Fit::new(&inspection, available).verdict;
         assert_eq!(verdict(weights), Verdict::No);
         assert_eq!(verdict(weights + 10 * token), Verdict::ShorterContext);

@@ -218,6 +218,12 @@ pub const KEYS: &[Key] = &[
         Kind::AutoGiB,
         "GiB for the KV cache; auto is 40 % of what is free, at most what all seats can use",
     ),
+    key(
+        "kv_cache.dtype",
+        "auto",
+        Kind::OneOf(&["auto", "f32", "f16", "bf16", "q8_0"]),
+        "how keys and values are kept; auto is f16 on the CPU, f32 elsewhere",
+    ),
     key("workers.count", "1", Kind::Integer { min: 1, max: 1 }, "engine loops; more than one is not in this version"),
     key("workers.base_latency_ms", "10", SIMULATED, "per step of a simulated worker"),
     key("workers.per_token_latency_ms", "0.5", SIMULATED, "per token of a simulated worker"),
@@ -263,6 +269,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("drain-timeout", "engine.drain_timeout"),
     ("block-size", "kv_cache.block_size"),
     ("kv-memory", "kv_cache.memory"),
+    ("kv-dtype", "kv_cache.dtype"),
     ("log-level", "logging.level"),
     ("log-format", "logging.format"),
 ];

@@ -15,7 +15,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
-use crate::model::{DeviceChoice, LoadFormat, LoadOptions};
+use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions};
 use crate::scheduler::Preemption;
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
 use crate::scheduler::thermal::Thresholds;
@@ -230,12 +230,19 @@ fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
         device: device(read)?,
         format: read.one_of("model.load_format", &formats)?,
         seed: read.integer("model.seed")?,
+        kv_dtype: kv_dtype(read)?,
     };
     Ok(ModelConfig {
         reference: read.text("model.path").into(),
         options,
         served_names: read.list("model.served_names"),
     })
+}
+
+fn kv_dtype(read: &Reader) -> Result<Option<KvDtype>, ConfigError> {
+    let mut choices = vec![("auto", None)];
+    choices.extend(KvDtype::ALL.map(|dtype| (dtype.name(), Some(dtype))));
+    read.one_of("kv_cache.dtype", &choices)
 }
 
 fn device(read: &Reader) -> Result<DeviceChoice, ConfigError> {

@@ -53,6 +53,7 @@ impl Executor for Forward {
             .zip(logits.data.chunks_exact(logits.vocab))
             .map(|(chunk, row)| (chunk.seq, self.draw(batch, chunk, row)))
             .collect();
+        self.model.recycle(logits);
         Ok(StepOutput { outcomes })
     }
 

@@ -52,7 +52,7 @@ fn lanes(a: &[[f32; LANES]], b: &[[f32; LANES]]) -> [f32; LANES] {
 
 /// The fixed tree: halves onto each other until one is left.
 #[inline(always)]
-fn sum_lanes(mut lanes: [f32; LANES]) -> f32 {
+pub(super) fn sum_lanes(mut lanes: [f32; LANES]) -> f32 {
     let mut half = LANES / 2;
     while half > 0 {
         for j in 0..half {

@@ -14,13 +14,14 @@
 //!   ↓                                  ↓
 //! matmul (dense weights)            quant (block formats, in integers)      parallel → pool (who computes what)
 //!
-//! attention, norm → dot (the fixed order of additions)
+//! attention, norm, activation, rope → lanes (sixteen floats on every instruction set), dot (the fixed order of additions)
 //! ```
 
 pub mod activation;
 pub mod attention;
 pub mod dot;
 pub mod isa;
+mod lanes;
 pub mod matmul;
 pub mod memory;
 pub mod norm;

@@ -19,9 +19,10 @@ pub(super) fn threads() -> usize {
 
 /// Calls `compute(index, chunk)` for each `chunk`-sized part of `out`, on several threads when `cost` (multiplications
 /// in the whole call) is worth it.
-pub(super) fn for_each_chunk<F>(out: &mut [f32], chunk: usize, cost: usize, compute: F)
+pub(super) fn for_each_chunk<T, F>(out: &mut [T], chunk: usize, cost: usize, compute: F)
 where
-    F: Fn(usize, &mut [f32]) + Sync,
+    T: Send,
+    F: Fn(usize, &mut [T]) + Sync,
 {
     if cost < WORTH_SHARING {
         return out.chunks_mut(chunk).enumerate().for_each(|(index, part)| compute(index, part));
@@ -34,6 +35,17 @@ where
         let part = unsafe { std::slice::from_raw_parts_mut(start.at(from), chunk.min(len - from)) };
         compute(index, part);
     });
+}
+
+/// Calls `compute` with each index below `count`, on several threads when `cost` is worth it.
+pub(super) fn for_each_index<F>(count: usize, cost: usize, compute: F)
+where
+    F: Fn(usize) + Sync,
+{
+    if cost < WORTH_SHARING {
+        return (0..count).for_each(compute);
+    }
+    Pool::get().run(threads(), count, &compute);
 }
 
 /// Calls `compute` with ranges that cover `0..count` once, multiples of `step` long but for the last, on several threads
@@ -51,14 +63,42 @@ where
     });
 }
 
-struct Start(*mut f32);
+struct Start<T>(*mut T);
 
-// SAFETY: it is only used to cut disjoint slices out of one that the caller has for itself.
-unsafe impl Sync for Start {}
+// SAFETY: it is only used to cut disjoint slices, each for one thread, out of one that the caller has for itself.
+unsafe impl<T: Send> Sync for Start<T> {}
 
-impl Start {
-    fn at(&self, offset: usize) -> *mut f32 {
+impl<T> Start<T> {
+    fn at(&self, offset: usize) -> *mut T {
         self.0.wrapping_add(offset)
+    }
+}
+
+/// A slice of which several threads fill parts.
+pub(super) struct Shared<'a, T> {
+    start: *mut T,
+    len: usize,
+    whole: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it stands for a `&mut [T]`; whoever asks for a part promises that nobody else has it.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T> Shared<'a, T> {
+    pub fn new(slice: &'a mut [T]) -> Shared<'a, T> {
+        Shared { start: slice.as_mut_ptr(), len: slice.len(), whole: PhantomData }
+    }
+
+    /// # Safety
+    /// Until the returned slice is dropped nobody else asks for any of it.
+    ///
+    /// # Panics
+    /// When it is not within the whole.
+    #[allow(clippy::mut_from_ref)] // that is its purpose, and why it is unsafe
+    pub unsafe fn part(&self, part: Range<usize>) -> &mut [T] {
+        assert!(part.start <= part.end && part.end <= self.len, "{part:?} of {}", self.len);
+        // SAFETY: within the slice that `new` took, by the assertion; nobody else has it, as the caller promises.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(part.start), part.len()) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Configs as they are published: both spellings, defaults, and what each architecture changes.
 
+use crate::kernels::attention::KvDtype;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ fn a_plain_llama() {
     assert_eq!(plain.norm_eps, 1e-5);
     assert_eq!(plain.rope, Rope { theta: 10_000.0, scaling: RopeScaling::None });
     assert_eq!(plain.bias, Bias::default());
-    assert_eq!(plain.kv_bytes_per_token(), 2 * 3 * 32 * 4);
+    assert_eq!(plain.kv_bytes_per_token(KvDtype::F32), 2 * 3 * 32 * 4);
     assert_eq!(spec(json!({"num_key_value_heads": null})).unwrap().kv_heads, 4);
     assert_eq!(spec(json!({"head_dim": 32})).unwrap().q_width(), 128);
     assert_eq!(spec(json!({"architectures": null})).unwrap(), plain, "model_type alone");

@@ -12,7 +12,6 @@ use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::Activation;
 use super::weights::Numbers;
-use crate::kernels::attention;
 
 /// A device refused: out of memory, a failed launch. The message is the library's own.
 #[derive(Debug, Error)]
@@ -28,6 +27,19 @@ impl From<TensorRule> for DeviceError {
 
 pub(super) type Result<T> = std::result::Result<T, DeviceError>;
 
+/// How a layer's queries meet its cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct AttentionShape {
+    /// A multiple of `kv_heads`; head `h` reads the keys and values of head `h / (heads / kv_heads)`.
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    /// What scores are multiplied by before the softmax.
+    pub scale: f32,
+    /// A token sees itself and the `window - 1` positions before it; `None` sees all.
+    pub window: Option<usize>,
+}
+
 pub(super) trait Backend {
     /// Activations `[T, width]`.
     type Tensor;
@@ -35,7 +47,7 @@ pub(super) trait Backend {
     type Matrix;
     /// A norm's weights or a bias.
     type Vector;
-    /// One layer's keys and values: two times `[num_blocks, block_size, kv_heads, head_dim]`.
+    /// One layer's keys and values, in blocks.
     type Kv;
     /// A step's indices and angles, where the ops want them.
     type Plan;
@@ -51,6 +63,13 @@ pub(super) trait Backend {
     fn embed(&self, table: &Self::Matrix, plan: &Self::Plan) -> Result<Self::Tensor>;
     /// `x · weightᵀ + bias`.
     fn linear(&self, x: &Self::Tensor, weight: &Self::Matrix, bias: Option<&Self::Vector>) -> Result<Self::Tensor>;
+
+    /// Several layers on the same rows.
+    fn linears<const N: usize>(
+        &self,
+        x: &Self::Tensor,
+        linears: [(&Self::Matrix, Option<&Self::Vector>); N],
+    ) -> Result<[Self::Tensor; N]>;
 
     /// The same for the last product of all, `[R, hidden]` to `[R, vocab]`.
     fn logits(&self, x: &Self::Tensor, head: &Self::Matrix) -> Result<Self::Tensor> {
@@ -70,13 +89,17 @@ pub(super) trait Backend {
         q: &Self::Tensor,
         kv: &Self::Kv,
         plan: &Self::Plan,
-        shape: &attention::Shape,
+        shape: &AttentionShape,
     ) -> Result<Self::Tensor>;
     /// `activation(gate) * up`.
     fn gate(&self, gate: Self::Tensor, up: &Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
     /// The rows whose logits are wanted.
     fn select(&self, x: Self::Tensor, plan: &Self::Plan) -> Result<Self::Tensor>;
     fn read(&self, x: Self::Tensor) -> Result<Vec<f32>>;
+    /// Takes back what [`Backend::read`] gave, for later steps.
+    fn recycle(&self, data: Vec<f32>) {
+        drop(data);
+    }
     /// Copies a whole block of one layer.
     fn copy_block(&self, kv: &mut Self::Kv, layout: &KvLayout, from: u32, to: u32) -> Result<()>;
 }

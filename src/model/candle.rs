@@ -6,13 +6,12 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::ops;
 use candle_nn::rotary_emb;
 
-use super::backend::{Backend, DeviceError, Result};
+use super::backend::{AttentionShape, Backend, DeviceError, Result};
 use super::batch::Step;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::Activation;
 use super::weights::Numbers;
-use crate::kernels::attention::Shape;
 
 impl From<candle_core::Error> for DeviceError {
     fn from(error: candle_core::Error) -> DeviceError {
@@ -69,7 +68,7 @@ impl Candle {
         self.tensor(data, (positions.len(), context))
     }
 
-    fn chunk_attention(&self, q: &Tensor, kv: &Kv, chunk: &ChunkPlan, shape: &Shape) -> Result<Tensor> {
+    fn chunk_attention(&self, q: &Tensor, kv: &Kv, chunk: &ChunkPlan, shape: &AttentionShape) -> Result<Tensor> {
         let (rows, heads, dim) = (chunk.rows, shape.kv_heads, shape.head_dim);
         let group = shape.heads / heads;
         let context = chunk.slots.elem_count();
@@ -111,7 +110,7 @@ impl Backend for Candle {
     }
 
     fn kv(&self, layout: &KvLayout) -> Result<Kv> {
-        let shape = (layout.paging.num_blocks * layout.paging.block_size, layout.width);
+        let shape = (layout.paging.num_blocks * layout.paging.block_size, layout.width());
         let zeros = || Tensor::zeros(shape, DType::F32, &self.device);
         Ok(Kv { keys: zeros()?, values: zeros()? })
     }
@@ -153,6 +152,12 @@ impl Backend for Candle {
         })
     }
 
+    fn linears<const N: usize>(&self, x: &Tensor, linears: [(&Tensor, Option<&Tensor>); N]) -> Result<[Tensor; N]> {
+        let results = linears.map(|(weight, bias)| self.linear(x, weight, bias));
+        let all = results.into_iter().collect::<Result<Vec<Tensor>>>()?;
+        Ok(all.try_into().expect("as many as there were"))
+    }
+
     fn add(&self, x: Tensor, y: &Tensor) -> Result<Tensor> {
         Ok((x + y)?)
     }
@@ -176,7 +181,7 @@ impl Backend for Candle {
         Ok(())
     }
 
-    fn attention(&self, q: &Tensor, kv: &Kv, plan: &Plan, shape: &Shape) -> Result<Tensor> {
+    fn attention(&self, q: &Tensor, kv: &Kv, plan: &Plan, shape: &AttentionShape) -> Result<Tensor> {
         let each = |chunk: &ChunkPlan| self.chunk_attention(&q.narrow(0, chunk.start, chunk.rows)?, kv, chunk, shape);
         let parts = plan.chunks.iter().map(each).collect::<Result<Vec<_>>>()?;
         Ok(Tensor::cat(&parts, 0)?)

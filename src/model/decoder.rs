@@ -1,12 +1,11 @@
 //! The one forward pass: every architecture, every backend. `T` is the tokens of the step, `R` the rows asked for.
 
-use super::backend::{Backend, Result};
+use super::backend::{AttentionShape, Backend, Result};
 use super::batch::Step;
 use super::kv_memory::KvMemory;
 use super::rope::Frequencies;
 use super::spec::DecoderSpec;
 use super::weights::decoder::{DecoderWeights, LayerWeights, Linear};
-use crate::kernels::attention::Shape;
 
 /// A decoder's fixed parts, which every function here reads.
 pub(super) struct Decoder<'a, B: Backend> {
@@ -25,8 +24,7 @@ impl<B: Backend> Decoder<'_, B> {
 
         let mut x = backend.embed(&weights.embedding, &plan)?; // [T, hidden]
         for (index, layer) in weights.layers.iter().enumerate() {
-            let block_size = kv.layout.paging.block_size;
-            let shape = self.attention_shape(index, block_size);
+            let shape = self.attention_shape(index);
             let attended = self.attention(&x, layer, &mut kv.layers[index], &plan, &shape)?; // [T, hidden]
             x = backend.add(x, &attended)?;
             let transformed = self.mlp(&x, layer)?; // [T, hidden]
@@ -48,14 +46,13 @@ impl<B: Backend> Decoder<'_, B> {
         layer: &LayerWeights<B>,
         kv: &mut B::Kv,
         plan: &B::Plan,
-        shape: &Shape,
+        shape: &AttentionShape,
     ) -> Result<B::Tensor> {
         let backend = self.backend;
         let normed = self.norm(x, layer.attention_in.as_ref())?; // [T, hidden]
         let input = normed.as_ref().unwrap_or(x);
-        let q = self.linear(input, &layer.q)?; // [T, heads * head_dim]
-        let k = self.linear(input, &layer.k)?; // [T, kv_heads * head_dim]
-        let v = self.linear(input, &layer.v)?; // [T, kv_heads * head_dim]
+        // [T, heads * head_dim], and twice [T, kv_heads * head_dim]
+        let [q, k, v] = backend.linears(input, [&layer.q, &layer.k, &layer.v].map(Linear::parts))?;
         let q = self.norm(&q, layer.q_norm.as_ref())?.unwrap_or(q);
         let k = self.norm(&k, layer.k_norm.as_ref())?.unwrap_or(k);
         let q = backend.rope(q, plan, shape.head_dim)?;
@@ -69,20 +66,19 @@ impl<B: Backend> Decoder<'_, B> {
     fn mlp(&self, x: &B::Tensor, layer: &LayerWeights<B>) -> Result<B::Tensor> {
         let normed = self.norm(x, layer.mlp_in.as_ref())?; // [T, hidden]
         let input = normed.as_ref().unwrap_or(x);
-        let gate = self.linear(input, &layer.gate)?; // [T, intermediate]
-        let up = self.linear(input, &layer.up)?; // [T, intermediate]
+        // Twice [T, intermediate]
+        let [gate, up] = self.backend.linears(input, [&layer.gate, &layer.up].map(Linear::parts))?;
         let gated = self.backend.gate(gate, &up, self.spec.activation)?;
         let out = self.linear(&gated, &layer.down)?; // [T, hidden]
         Ok(self.norm(&out, layer.mlp_out.as_ref())?.unwrap_or(out))
     }
 
-    fn attention_shape(&self, layer: usize, block_size: usize) -> Shape {
+    fn attention_shape(&self, layer: usize) -> AttentionShape {
         let spec = self.spec;
-        Shape {
+        AttentionShape {
             heads: spec.heads,
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,
-            block_size,
             scale: spec.attention_scale,
             window: spec.layers[layer].window,
         }

@@ -37,6 +37,10 @@ pub enum LoadError {
     DummySize { path: PathBuf, parameters: u64, limit: u64 },
     #[error("device: {0}")]
     Device(#[from] DeviceError),
+    #[error("kv_cache.dtype {dtype} is for the CPU; other devices keep keys and values in f32")]
+    KvDtypeDevice { dtype: &'static str },
+    #[error("kv_cache.dtype {dtype} wants heads of a multiple of 32 dimensions; this model's have {head_dim}")]
+    KvDtypeHeads { dtype: &'static str, head_dim: usize },
     #[error(transparent)]
     Isa(#[from] IsaError),
     #[error("built without the feature `{feature}`, which {what} needs")]

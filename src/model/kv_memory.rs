@@ -3,25 +3,22 @@
 use super::backend::{Backend, DeviceError, Result};
 use super::batch::Paging;
 use super::spec::DecoderSpec;
+use crate::kernels::attention::KvDtype;
 use crate::units::BlockId;
 
-/// `[num_blocks, block_size, kv_heads, head_dim]` per layer, keys and values apart, on every device.
+/// The sizes of one layer's keys (or values). In which order they lie within a block is the device's own business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KvLayout {
     pub paging: Paging,
-    /// `kv_heads * head_dim`.
-    pub width: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub dtype: KvDtype,
 }
 
 impl KvLayout {
-    /// Numbers in the keys (or the values) of one layer.
-    pub(super) fn len(&self) -> usize {
-        self.paging.num_blocks * self.block_len()
-    }
-
-    /// Numbers in one block.
-    pub(super) fn block_len(&self) -> usize {
-        self.paging.block_size * self.width
+    /// Numbers of one position.
+    pub(super) fn width(&self) -> usize {
+        self.kv_heads * self.head_dim
     }
 }
 
@@ -33,18 +30,18 @@ pub(super) struct KvMemory<B: Backend> {
 
 impl<B: Backend> KvMemory<B> {
     /// Filled with zeros. Errs on sizes that do not fit an index or the device; nothing is kept then.
-    pub(super) fn new(backend: &B, spec: &DecoderSpec, paging: Paging) -> Result<KvMemory<B>> {
+    pub(super) fn new(backend: &B, spec: &DecoderSpec, paging: Paging, dtype: KvDtype) -> Result<KvMemory<B>> {
         let Paging { num_blocks, block_size } = paging;
         let width = spec.kv_width();
         // Slots travel as u32.
         let slots = num_blocks.checked_mul(block_size).filter(|&slots| slots > 0 && slots <= u32::MAX as usize);
-        let numbers = slots.and_then(|slots| slots.checked_mul(width)).filter(|n| n.checked_mul(4).is_some());
+        let numbers = slots.and_then(|slots| slots.checked_mul(width)).filter(|n| n.checked_mul(8).is_some());
         if numbers.is_none() {
             return Err(DeviceError(format!(
                 "a cache of {num_blocks} blocks of {block_size} tokens cannot be addressed"
             )));
         }
-        let layout = KvLayout { paging, width };
+        let layout = KvLayout { paging, kv_heads: spec.kv_heads, head_dim: spec.head_dim, dtype };
         let layers = spec.layers.iter().map(|_| backend.kv(&layout)).collect::<Result<_>>()?;
         Ok(KvMemory { layers, layout })
     }

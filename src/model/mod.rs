@@ -39,13 +39,15 @@ pub use backend::DeviceError;
 pub use batch::BatchError;
 pub use error::{GgufRule, HeaderRule, LoadError, TensorRule};
 pub use inspect::{Format, Inspection, TypeShare, inspect};
-pub use load::{ChatFiles, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource, load};
+pub use crate::kernels::attention::KvDtype;
+pub use load::{ChatFiles, DEFAULT_KV_DTYPE, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource, load};
 pub use spec::{Activation, Bias, DecoderSpec, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling};
 
 /// Weights on a device, and the cache once [`Model::allocate_kv`] has made it.
 pub struct Model {
     spec: DecoderSpec,
     on: Placed,
+    kv_dtype: KvDtype,
 }
 
 enum Placed {
@@ -107,15 +109,15 @@ impl Model {
 
     /// Bytes of cached keys and values for one token, all layers together.
     pub fn kv_bytes_per_token(&self) -> usize {
-        self.spec.kv_bytes_per_token()
+        self.spec.kv_bytes_per_token(self.kv_dtype)
     }
 
     /// Makes the cache, filled with zeros; replaces an earlier one. On an error there is none.
     pub fn allocate_kv(&mut self, num_blocks: usize, block_size: usize) -> Result<(), DeviceError> {
         let paging = batch::Paging { num_blocks, block_size };
         match &mut self.on {
-            Placed::Cpu(parts) => parts.allocate_kv(&self.spec, paging),
-            Placed::Candle(parts) => parts.allocate_kv(&self.spec, paging),
+            Placed::Cpu(parts) => parts.allocate_kv(&self.spec, paging, self.kv_dtype),
+            Placed::Candle(parts) => parts.allocate_kv(&self.spec, paging, self.kv_dtype),
         }
     }
 
@@ -135,12 +137,20 @@ impl Model {
         };
         Ok(Logits { rows, vocab: self.spec.vocab, data })
     }
+
+    /// Takes back the memory of logits that are done with, for later steps.
+    pub fn recycle(&self, logits: Logits) {
+        match &self.on {
+            Placed::Cpu(parts) => backend::Backend::recycle(&parts.backend, logits.data),
+            Placed::Candle(parts) => backend::Backend::recycle(&parts.backend, logits.data),
+        }
+    }
 }
 
 impl<B: backend::Backend> Parts<B> {
-    fn allocate_kv(&mut self, spec: &DecoderSpec, paging: batch::Paging) -> Result<(), DeviceError> {
+    fn allocate_kv(&mut self, spec: &DecoderSpec, paging: batch::Paging, dtype: KvDtype) -> Result<(), DeviceError> {
         self.kv = None; // before the new one is made: both may not fit
-        self.kv = Some(kv_memory::KvMemory::new(&self.backend, spec, paging)?);
+        self.kv = Some(kv_memory::KvMemory::new(&self.backend, spec, paging, dtype)?);
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Everything in which decoder-only architectures differ, as data. [`super::arch`] fills it, [`super::decoder`] obeys it.
 
+use crate::kernels::attention::KvDtype;
+
 /// One decoder. All counts are positive; `heads` is a multiple of `kv_heads`; `head_dim` is even.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderSpec {
@@ -131,8 +133,9 @@ impl DecoderSpec {
         layer.saturating_mul(self.layers.len() as u64).saturating_add(tables).saturating_add(self.hidden as u64)
     }
 
-    /// Bytes of cached keys and values for one token: all layers, `f32`.
-    pub fn kv_bytes_per_token(&self) -> usize {
-        2 * self.layers.len() * self.kv_width() * size_of::<f32>()
+    /// Bytes of cached keys and values for one token, all layers together.
+    pub fn kv_bytes_per_token(&self, dtype: KvDtype) -> usize {
+        let head = dtype.key_bytes(self.head_dim) + dtype.value_bytes(self.head_dim);
+        self.layers.len() * self.kv_heads * head
     }
 }

@@ -23,8 +23,7 @@ fn poison(model: &mut Model) {
     match &mut model.on {
         Placed::Cpu(parts) => {
             for layer in &mut parts.kv.as_mut().unwrap().layers {
-                layer.keys.fill(f32::NAN);
-                layer.values.fill(f32::NAN);
+                layer.poison();
             }
         }
         Placed::Candle(parts) => {

@@ -249,7 +249,7 @@ fn a_folder_with_one_file_is_that_file() {
 fn dummy_weights_take_the_shapes_of_the_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let path = GgufFile::convert(&goldens::folder("qwen3"), GgmlDType::F32).write(folder.path());
-    let options = LoadOptions { device: DeviceChoice::Cpu, format: LoadFormat::Dummy, seed: 3 };
+    let options = LoadOptions { device: DeviceChoice::Cpu, format: LoadFormat::Dummy, seed: 3, ..LoadOptions::default() };
     let mut loaded = load(&Source::Gguf(path), &options).unwrap();
     loaded.model.allocate_kv(Cache::BLOCKS, Cache::BLOCK_SIZE).unwrap();
     let mut sequence = Sequence::new(1);

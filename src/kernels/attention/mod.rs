@@ -1,110 +1,268 @@
 //! Causal attention that reads keys and values where they lie: through block tables, in the paged cache.
 //!
-//! Each (token, head) is computed on its own, over its positions in ascending order: scores, their maximum, exponentials
-//! and their sum, then the weighted values. So the result depends on the token's own past only; which blocks hold it,
-//! who else is in the step and how the prompt was cut leave no trace. Slots that no position maps to are never read.
+//! Each (token, head) is computed over its positions in ascending order: a softmax that goes on from one tile of 32
+//! positions to the next (Milakov and Gimelshein, 2018; Dao et al., 2022), begun anew in every [`RANGE`] and joined in
+//! ascending order. Tiles and ranges are cut at absolute positions, so the result depends on the token's own past only;
+//! which blocks hold it, who else is in the step, how the prompt was cut and how many threads share the ranges leave no
+//! trace. Values that a token does not see never meet it.
+//!
+//! Heads that share keys and values, and neighbouring tokens of a chunk, are computed together, up to eight rows, so that
+//! each cached number is read and widened once for all of them.
 
-use super::dot::dot;
-use super::parallel::for_each_chunk;
+mod block;
+mod cache;
 
-/// Head counts and the layout `[num_blocks, block_size, kv_heads, head_dim]` of the cache.
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::isa::Isa;
+use super::parallel::{Columns, for_each_chunk, for_each_index, threads};
+use block::{Partial, ROWS, Scratch, Work};
+
+pub use cache::{Cache, Geometry, KvDtype};
+
+/// Positions whose softmax is begun anew: long contexts of few sequences are shared out by it.
+const RANGE: usize = 512;
+
+/// How queries meet a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// A multiple of `kv_heads`; head `h` reads the keys and values of head `h / (heads / kv_heads)`.
+    /// A multiple of the cache's key/value heads; head `h` reads those of head `h / (heads / kv_heads)`.
     pub heads: usize,
-    pub kv_heads: usize,
-    pub head_dim: usize,
-    pub block_size: usize,
     /// What scores are multiplied by before the softmax.
     pub scale: f32,
     /// A token sees itself and the `window - 1` positions before it; `None` sees all.
     pub window: Option<usize>,
 }
 
-/// Where one token stands: its position, and the blocks of its sequence.
-#[derive(Clone, Copy, Debug)]
-pub struct Query<'a> {
+/// Consecutive tokens of one sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Rows of the queries.
+    pub rows: Range<usize>,
+    /// Of the first row.
     pub position: usize,
-    /// Physical block of each logical one; covers `position`.
-    pub table: &'a [u32],
+    /// The sequence's part of the tables; covers the last row's position.
+    pub table: Range<usize>,
 }
 
-/// `q` is `[T, heads, head_dim]`, `keys` and `values` one layer's cache, `queries` has `T` entries; returns
-/// `[T, heads, head_dim]`.
+/// Some rows of a chunk, computed together.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    chunk: usize,
+    /// The first row, counted from the chunk's first.
+    row: usize,
+    rows: usize,
+}
+
+/// `q` and `out` are `[T, heads, head_dim]`; `chunks` cover `T`, and `tables` hold the physical block of each logical one.
 ///
 /// # Panics
-/// When a table does not cover its position or names a block outside the cache.
-pub fn attention(q: &[f32], keys: &[f32], values: &[f32], queries: &[Query], shape: &Shape) -> Vec<f32> {
-    let group = shape.heads / shape.kv_heads;
-    assert_eq!(q.len(), queries.len() * shape.heads * shape.head_dim, "queries");
-    assert_eq!(keys.len(), values.len(), "keys and values");
-    let mut out = vec![0.0; q.len()];
-    let seen: usize = queries.iter().map(|query| shape.span(query.position).len()).sum();
-    let cost = seen * shape.heads * shape.head_dim * 2;
-    // One unit of work: the heads of one token that share a key/value head.
-    let unit = group * shape.head_dim;
-    for_each_chunk(&mut out, unit, cost, |index, out| {
-        let query = queries[index / shape.kv_heads];
-        let cache = Cache { keys, values, table: query.table, shape, kv_head: index % shape.kv_heads };
-        let q = &q[index * unit..][..unit];
-        for (q, out) in q.chunks_exact(shape.head_dim).zip(out.chunks_exact_mut(shape.head_dim)) {
-            one_head(q, &cache, shape.span(query.position), out);
+/// When lengths differ, or a table does not cover its positions or names a block outside the cache.
+pub fn attention(q: &[f32], cache: &Cache, chunks: &[Chunk], tables: &[u32], shape: &Shape, out: &mut [f32]) {
+    attention_on(Isa::current(), q, cache, chunks, tables, shape, out);
+}
+
+/// [`attention`] with instructions of one's choice: the same bits, another speed.
+///
+/// # Panics
+/// Also when this machine does not have them.
+pub fn attention_on(
+    isa: Isa,
+    q: &[f32],
+    cache: &Cache,
+    chunks: &[Chunk],
+    tables: &[u32],
+    shape: &Shape,
+    out: &mut [f32],
+) {
+    assert!(isa.is_here(), "{} on a machine without it", isa.name());
+    let kv_heads = cache.geometry.kv_heads;
+    let width = shape.heads * cache.geometry.head_dim;
+    let rows = chunks.last().map_or(0, |chunk| chunk.rows.end);
+    assert!(shape.heads.is_multiple_of(kv_heads), "{} heads share {kv_heads}", shape.heads);
+    assert!(q.len() == rows * width && out.len() == q.len(), "queries and outputs of {rows} rows");
+    thread_local! {
+        static BLOCKS: RefCell<(Vec<Block>, Vec<Partial>)> = RefCell::default();
+    }
+    BLOCKS.with_borrow_mut(|(blocks, partials)| {
+        cut(chunks, shape.heads / kv_heads, blocks);
+        let job = Job { isa, q, cache, chunks, tables, shape, blocks, out: Columns::new(out, width) };
+        let seen: usize = chunks.iter().map(|c| c.rows.len() * (c.position + c.rows.len())).sum();
+        let (cost, units) = (seen * width * 2, job.blocks.len() * kv_heads);
+        let longest = chunks.iter().map(|chunk| chunk.position + chunk.rows.len()).max().unwrap_or(0);
+        let ranges = longest.div_ceil(RANGE);
+        if ranges > 1 && units < 4 * threads() {
+            job.split(units, ranges, cost, partials);
+        } else {
+            for_each_index(units, cost, |unit| with_scratch(|scratch| job.whole(unit, scratch)));
         }
     });
-    out
+}
+
+fn with_scratch(compute: impl FnOnce(&mut Scratch)) {
+    thread_local! {
+        static SCRATCH: RefCell<Scratch> = RefCell::default();
+    }
+    SCRATCH.with_borrow_mut(compute);
+}
+
+/// Cuts chunks into blocks whose tokens, times the `group` of heads that share keys, make up to eight rows.
+fn cut(chunks: &[Chunk], group: usize, blocks: &mut Vec<Block>) {
+    let most = (ROWS / group).max(1);
+    blocks.clear();
+    for (index, chunk) in chunks.iter().enumerate() {
+        let rows = chunk.rows.len();
+        blocks.extend((0..rows).step_by(most).map(|row| Block { chunk: index, row, rows: most.min(rows - row) }));
+    }
+}
+
+/// One call. A unit of work is a block of rows and a key/value head.
+struct Job<'a> {
+    isa: Isa,
+    q: &'a [f32],
+    cache: &'a Cache,
+    chunks: &'a [Chunk],
+    tables: &'a [u32],
+    shape: &'a Shape,
+    blocks: &'a [Block],
+    out: Columns<'a>,
+}
+
+impl Job<'_> {
+    /// All ranges of a unit, one after another.
+    fn whole(&self, unit: usize, scratch: &mut Scratch) {
+        self.each_eight(unit, |heads, sees| {
+            self.load(unit, &heads, scratch);
+            let end = sees.iter().map(|sees| sees.end).max().unwrap_or(0);
+            let first = sees.iter().map(|sees| sees.start).min().unwrap_or(0) / RANGE;
+            for index in first..end.div_ceil(RANGE) {
+                self.range(unit, sees, index, scratch);
+                let Scratch { partial, total, .. } = scratch;
+                if index == first {
+                    std::mem::swap(partial, total);
+                } else {
+                    total.join(partial, sees.len());
+                }
+            }
+            self.write(unit, &heads, sees.len(), &scratch.total);
+        });
+    }
+
+    /// Few units with long pasts: every range of every unit on its own, joined in the same order as [`Job::whole`] does.
+    fn split(&self, units: usize, ranges: usize, cost: usize, partials: &mut Vec<Partial>) {
+        let group = self.shape.heads / self.cache.geometry.kv_heads;
+        // A unit of more than eight heads is done in several goes.
+        let goes = group.div_ceil(ROWS);
+        partials.resize_with((units * ranges * goes).max(partials.len()), Partial::default);
+        for_each_chunk(&mut partials[..units * ranges * goes], goes, cost, |index, slots| {
+            let (unit, range) = (index / ranges, index % ranges);
+            with_scratch(|scratch| {
+                let mut slots = slots.iter_mut();
+                self.each_eight(unit, |heads, sees| {
+                    self.load(unit, &heads, scratch);
+                    self.range(unit, sees, range, scratch);
+                    std::mem::swap(slots.next().expect("a slot per go"), &mut scratch.partial);
+                });
+            });
+        });
+        for unit in 0..units {
+            let mut go = 0;
+            self.each_eight(unit, |heads, sees| {
+                let first = sees.iter().map(|sees| sees.start).min().unwrap_or(0) / RANGE;
+                let end = sees.iter().map(|sees| sees.end).max().unwrap_or(0).div_ceil(RANGE);
+                let at = |range: usize| (unit * ranges + range) * goes + go;
+                for range in first + 1..end {
+                    let (before, after) = partials.split_at_mut(at(range));
+                    before[at(first)].join(&after[0], sees.len());
+                }
+                self.write(unit, &heads, sees.len(), &partials[at(first)]);
+                go += 1;
+            });
+        }
+    }
+
+    fn place(&self, unit: usize) -> (Block, usize) {
+        // Neighbouring units are neighbouring blocks with the same keys.
+        (self.blocks[unit % self.blocks.len()], unit / self.blocks.len())
+    }
+
+    /// Calls `each` with the heads (of those that share keys) of up to eight rows, and what each row sees. A row is a token
+    /// and a head, tokens first.
+    fn each_eight(&self, unit: usize, mut each: impl FnMut(Range<usize>, &[Range<usize>])) {
+        let (block, _) = self.place(unit);
+        let group = self.shape.heads / self.cache.geometry.kv_heads;
+        let position = self.chunks[block.chunk].position + block.row;
+        for first in (0..group).step_by(ROWS) {
+            let heads = first..group.min(first + ROWS);
+            let mut sees: [Range<usize>; ROWS] = Default::default();
+            let mut rows = 0;
+            for token in 0..block.rows {
+                for _ in heads.clone() {
+                    sees[rows] = self.shape.span(position + token);
+                    rows += 1;
+                }
+            }
+            each(heads, &sees[..rows]);
+        }
+    }
+
+    /// Where the query of a token of the block and a head of the group starts: row and column.
+    fn query(&self, unit: usize, token: usize, head: usize) -> (usize, usize) {
+        let (block, kv_head) = self.place(unit);
+        let group = self.shape.heads / self.cache.geometry.kv_heads;
+        let row = self.chunks[block.chunk].rows.start + block.row + token;
+        (row, (kv_head * group + head) * self.cache.geometry.head_dim)
+    }
+
+    fn load(&self, unit: usize, heads: &Range<usize>, scratch: &mut Scratch) {
+        let (block, _) = self.place(unit);
+        let head_dim = self.cache.geometry.head_dim;
+        scratch.queries.clear();
+        for token in 0..block.rows {
+            for head in heads.clone() {
+                let (row, column) = self.query(unit, token, head);
+                let start = row * self.shape.heads * head_dim + column;
+                scratch.queries.extend_from_slice(&self.q[start..start + head_dim]);
+            }
+        }
+    }
+
+    fn range(&self, unit: usize, sees: &[Range<usize>], index: usize, scratch: &mut Scratch) {
+        let (block, kv_head) = self.place(unit);
+        let work = Work {
+            cache: self.cache,
+            table: &self.tables[self.chunks[block.chunk].table.clone()],
+            kv_head,
+            sees,
+            range: index * RANGE..(index + 1) * RANGE,
+            scale: self.shape.scale,
+        };
+        block::range_on(self.isa, &work, scratch);
+    }
+
+    fn write(&self, unit: usize, heads: &Range<usize>, rows: usize, total: &Partial) {
+        let head_dim = self.cache.geometry.head_dim;
+        let width = total.out.len() / ROWS;
+        let mut y = [0.0f32; 16];
+        for index in 0..rows {
+            let (row, column) = self.query(unit, index / heads.len(), heads.start + index % heads.len());
+            let scale = 1.0 / total.sum[index];
+            let out = &total.out[index * width..][..head_dim];
+            for (part, out) in out.chunks(y.len()).enumerate() {
+                y.iter_mut().zip(out).for_each(|(y, out)| *y = out * scale);
+                self.out.write(row, column + part * y.len(), &y[..out.len()]);
+            }
+        }
+    }
 }
 
 impl Shape {
     /// The positions that a token at `position` sees.
-    fn span(&self, position: usize) -> std::ops::Range<usize> {
+    fn span(&self, position: usize) -> Range<usize> {
         let start = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
         start..position + 1
     }
-}
-
-/// One sequence's keys and values of one head.
-struct Cache<'a> {
-    keys: &'a [f32],
-    values: &'a [f32],
-    table: &'a [u32],
-    shape: &'a Shape,
-    kv_head: usize,
-}
-
-impl Cache<'_> {
-    #[inline]
-    fn offset(&self, position: usize) -> usize {
-        let Shape { kv_heads, head_dim, block_size, .. } = *self.shape;
-        let slot = self.table[position / block_size] as usize * block_size + position % block_size;
-        (slot * kv_heads + self.kv_head) * head_dim
-    }
-
-    fn key(&self, position: usize) -> &[f32] {
-        &self.keys[self.offset(position)..][..self.shape.head_dim]
-    }
-
-    fn value(&self, position: usize) -> &[f32] {
-        &self.values[self.offset(position)..][..self.shape.head_dim]
-    }
-}
-
-/// `out` is zero on entry.
-fn one_head(q: &[f32], cache: &Cache, span: std::ops::Range<usize>, out: &mut [f32]) {
-    let scale = cache.shape.scale;
-    let mut scores: Vec<f32> = span.clone().map(|position| dot(q, cache.key(position)) * scale).collect();
-    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0;
-    for score in &mut scores {
-        *score = (*score - max).exp();
-        sum += *score;
-    }
-    for (position, weight) in span.zip(&scores) {
-        for (out, value) in out.iter_mut().zip(cache.value(position)) {
-            *out += weight * value;
-        }
-    }
-    let scale = 1.0 / sum;
-    out.iter_mut().for_each(|out| *out *= scale);
 }
 
 #[cfg(test)]

@@ -55,30 +55,26 @@ struct Job<'a> {
     out: Columns<'a>,
 }
 
-/// `x` is `[T, inputs]`, `weight` `[N, inputs]`; returns `[T, N]`.
+/// `x` is `[T, inputs]`, `weight` `[N, inputs]`; fills `y`, `[T, N]`.
 ///
 /// # Panics
-/// When a length is not a multiple of `inputs`.
-pub fn matmul(x: &[f32], weight: &[f32], inputs: usize) -> Vec<f32> {
-    if cfg!(target_endian = "big") {
-        let bytes: Vec<u8> = weight.iter().flat_map(|number| number.to_le_bytes()).collect();
-        return matmul_packed(x, Packing::F32, &bytes, inputs);
-    }
-    matmul_packed(x, Packing::F32, bytemuck::cast_slice(weight), inputs)
+/// When a length is not a multiple of `inputs`, or `y` has another.
+pub fn matmul_into(x: &[f32], weight: &[f32], inputs: usize, y: &mut [f32]) {
+    as_bytes(weight, |bytes| matmul_packed_into(x, Packing::F32, bytes, inputs, y));
 }
 
-/// [`matmul`] with weights as they lie in a file. F32, F16 and BF16 are read as they are. Of block formats each block of
+/// [`matmul_into`] with weights as they lie in a file. F32, F16 and BF16 are read as they are. Of block formats each block of
 /// weight rows is unpacked to `f32` beside the outputs it serves, which costs a multiple of the products of a few rows:
 /// for formats that [`super::quant`] does not have.
 ///
 /// # Panics
-/// When a length is not a multiple of `inputs`, or `inputs` not of the packing's block.
-pub fn matmul_packed(x: &[f32], packing: Packing, weight: &[u8], inputs: usize) -> Vec<f32> {
-    matmul_on(Isa::current(), x, packing, weight, inputs)
+/// When a length is not a multiple of `inputs`, `inputs` not of the packing's block, or `y` has another length.
+pub fn matmul_packed_into(x: &[f32], packing: Packing, weight: &[u8], inputs: usize, y: &mut [f32]) {
+    matmul_on(Isa::current(), x, packing, weight, inputs, y);
 }
 
 /// `isa` is one that this machine has.
-fn matmul_on(isa: Isa, x: &[f32], packing: Packing, weight: &[u8], inputs: usize) -> Vec<f32> {
+fn matmul_on(isa: Isa, x: &[f32], packing: Packing, weight: &[u8], inputs: usize, y: &mut [f32]) {
     thread_local! {
         static UNPACKED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
     }
@@ -88,8 +84,8 @@ fn matmul_on(isa: Isa, x: &[f32], packing: Packing, weight: &[u8], inputs: usize
         "ragged matrices"
     );
     let (rows, outputs) = (x.len() / inputs, weight.len() / row_bytes);
-    let mut y = vec![0.0; rows * outputs];
-    let out = Columns::new(&mut y, outputs);
+    assert_eq!(y.len(), rows * outputs, "length of the output");
+    let out = Columns::new(y, outputs);
     let numbers = match packing {
         Packing::F32 => Some(Numbers::F32),
         Packing::F16 => Some(Numbers::F16),
@@ -115,7 +111,6 @@ fn matmul_on(isa: Isa, x: &[f32], packing: Packing, weight: &[u8], inputs: usize
             }
         }
     });
-    y
 }
 
 /// Numbers as a file has them.

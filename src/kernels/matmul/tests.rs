@@ -27,6 +27,12 @@ fn packed_weights(packing: Packing, inputs: usize, outputs: usize) -> Vec<u8> {
     }
 }
 
+fn matmul(x: &[f32], w: &[f32], inputs: usize) -> Vec<f32> {
+    let mut y = vec![f32::NAN; x.len() / inputs * (w.len() / inputs)];
+    matmul_into(x, w, inputs, &mut y);
+    y
+}
+
 const SHAPES: [(usize, usize, usize); 8] =
     [(1, 1, 1), (1, 64, 320), (3, 17, 5), (4, 16, 9), (9, 112, 64), (33, 256, 130), (2, 1000, 257), (5, 2816, 7)];
 
@@ -57,7 +63,8 @@ fn every_path_gives_the_bits_of_the_definition() {
                 .flat_map(|x| w.chunks(row_bytes).map(move |w| scalar::dot(x, numbers_of, w).to_bits()))
                 .collect();
             for isa in Isa::available() {
-                let y = matmul_on(isa, &x, packing, &w, inputs);
+                let mut y = vec![f32::NAN; rows * outputs];
+                matmul_on(isa, &x, packing, &w, inputs, &mut y);
                 let y: Vec<u32> = y.iter().map(|y| y.to_bits()).collect();
                 assert_eq!(y, expected, "{packing:?} {isa:?} {rows}x{inputs}x{outputs}");
             }
@@ -81,7 +88,8 @@ fn packed_weights_give_the_bits_of_their_numbers() {
         for rows in [1, 2, 5, 32] {
             let x = numbers(rows * inputs, 8);
             let expected = matmul(&x, &plain, inputs);
-            let got = matmul_packed(&x, packing, &weight, inputs);
+            let mut got = vec![f32::NAN; rows * outputs];
+            matmul_packed_into(&x, packing, &weight, inputs, &mut got);
             let same = got.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
             assert!(same && got.len() == expected.len(), "{packing:?}, {rows} rows");
         }

@@ -1,23 +1,52 @@
 //! Root-mean-square normalisation (Zhang and Sennrich, 2019).
+#![allow(unsafe_code)] // lanes
 
 use super::dot::dot;
+use super::isa::Isa;
+use super::lanes::{LANES, Lanes, on_lanes};
 use super::parallel::for_each_chunk;
 
-/// Normalises each consecutive group of `weight.len()` values of `x` in place: `x / sqrt(mean(x²) + eps) * weight`.
+/// Normalises each consecutive group of `weight.len()` values of `x` into `out`: `x / sqrt(mean(x²) + eps) * weight`.
 ///
 /// With a weight as wide as the row this is the usual norm of hidden states, with one as wide as a head the per-head
 /// norm of queries and keys.
-pub fn rms_norm(x: &mut [f32], weight: &[f32], eps: f32) {
+///
+/// # Panics
+/// When `x` is not of whole groups, or `out` not as long.
+pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let width = weight.len();
-    assert!(width > 0 && x.len().is_multiple_of(width), "ragged groups");
-    let cost = x.len() * 2;
-    for_each_chunk(x, width, cost, |_, group| {
-        let mean_square = dot(group, group) / width as f32;
-        let scale = 1.0 / (mean_square + eps).sqrt();
-        for (value, weight) in group.iter_mut().zip(weight) {
-            *value = *value * scale * weight;
+    assert!(width > 0 && x.len().is_multiple_of(width) && out.len() == x.len(), "ragged groups");
+    // Several groups together where they are as small as heads.
+    let chunk = width * 1024usize.div_ceil(width);
+    let isa = Isa::current();
+    for_each_chunk(out, chunk, x.len() * 2, |index, out| {
+        let x = &x[index * chunk..][..out.len()];
+        for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+            let mean_square = dot(x, x) / width as f32;
+            scaled_on(isa, x, 1.0 / (mean_square + eps).sqrt(), weight, out);
         }
     });
+}
+
+on_lanes!(fn scaled_on(x: &[f32], scale: f32, weight: &[f32], out: &mut [f32]) = scaled);
+
+/// `out = x * scale * weight`
+///
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+unsafe fn scaled<V: Lanes>(x: &[f32], scale: f32, weight: &[f32], out: &mut [f32]) {
+    let ((x, x_rest), (weight, weight_rest)) = (x.as_chunks::<LANES>(), weight.as_chunks::<LANES>());
+    let (out, out_rest) = out.as_chunks_mut::<LANES>();
+    for ((x, weight), out) in x.iter().zip(weight).zip(out) {
+        // SAFETY: as the caller promises; sixteen numbers each, as the types say.
+        unsafe {
+            V::load(x.as_ptr()).mul(V::splat(scale)).mul(V::load(weight.as_ptr())).store(out.as_mut_ptr());
+        }
+    }
+    for ((x, weight), out) in x_rest.iter().zip(weight_rest).zip(out_rest) {
+        *out = x * scale * weight;
+    }
 }
 
 #[cfg(test)]
@@ -26,16 +55,30 @@ mod tests {
 
     #[test]
     fn agrees_with_double_precision_group_by_group() {
-        let weight = [0.5f32, 1.0, -2.0, 3.0, 1.5];
-        let x: Vec<f32> = (0..15).map(|i| (i * i % 11) as f32 - 4.0).collect();
-        let mut y = x.clone();
-        rms_norm(&mut y, &weight, 1e-5);
-        for (x, y) in x.chunks(5).zip(y.chunks(5)) {
-            let mean = x.iter().map(|&v| v as f64 * v as f64).sum::<f64>() / 5.0;
-            for i in 0..5 {
-                let exact = x[i] as f64 / (mean + 1e-5).sqrt() * weight[i] as f64;
-                assert!((y[i] as f64 - exact).abs() < 1e-5);
+        for width in [5usize, 16, 37, 128] {
+            let weight: Vec<f32> = (0..width).map(|i| (i % 5) as f32 - 1.5).collect();
+            let x: Vec<f32> = (0..3 * width).map(|i| (i * i % 11) as f32 - 4.0).collect();
+            let mut y = vec![f32::NAN; x.len()];
+            rms_norm(&x, &weight, 1e-5, &mut y);
+            for (x, y) in x.chunks(width).zip(y.chunks(width)) {
+                let mean = x.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / width as f64;
+                for i in 0..width {
+                    let exact = f64::from(x[i]) / (mean + 1e-5).sqrt() * f64::from(weight[i]);
+                    assert!((f64::from(y[i]) - exact).abs() < 1e-5);
+                }
             }
         }
+    }
+
+    #[test]
+    fn every_path_gives_the_same_bits() {
+        let x: Vec<f32> = (0..77).map(|i| (i as f32 * 0.37).sin()).collect();
+        let weight: Vec<f32> = (0..77).map(|i| (i as f32 * 0.11).cos()).collect();
+        let on = |isa| {
+            let mut y = vec![0.0; 77];
+            scaled_on(isa, &x, 0.731, &weight, &mut y);
+            y
+        };
+        assert!(Isa::available().into_iter().all(|isa| on(isa) == on(Isa::Scalar)));
     }
 }

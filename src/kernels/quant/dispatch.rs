@@ -11,13 +11,13 @@ use super::avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 use super::job::{Job, Scratch};
-use super::rows::{self, Rows, Span};
+use super::rows::{self, Part, Span};
 use super::scalar;
 
 /// Panels that a kernel likes to take together.
 pub(super) const TOGETHER: usize = 2;
 
-pub(super) fn quantise(isa: Isa, x: &[f32], rows: &mut Rows, span: Span) {
+pub(super) fn quantise(isa: Isa, x: &[f32], rows: Part, span: Span) {
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: values above `Scalar` come from `Isa`, which saw the instructions on this processor.
@@ -51,12 +51,12 @@ pub(super) fn panels(isa: Isa, job: &Job, panels: Range<usize>, scratch: &mut Sc
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn quantise_avx2(x: &[f32], rows: &mut Rows, span: Span) {
+fn quantise_avx2(x: &[f32], rows: Part, span: Span) {
     rows::quantise(x, rows, span);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn quantise_avx512(x: &[f32], rows: &mut Rows, span: Span) {
+fn quantise_avx512(x: &[f32], rows: Part, span: Span) {
     rows::quantise(x, rows, span);
 }

@@ -2,10 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::isa::Isa;
 use super::super::parallel::Columns;
-#[cfg(target_arch = "x86_64")]
-use super::amx::Blocks;
 use super::expand::GroupScales;
 use super::format::{GROUP_CODES, Scheme};
 use super::panels::Panels;
@@ -17,31 +14,24 @@ pub(super) struct Job<'a> {
     /// What a group's sum of codes adds to its dot product, computed once for all outputs. `Symmetric`, `[T, groups]`:
     /// minus the offset times the sum, to start the integer sum from. `Halves`, `[T, groups, 2]`: the same for each half.
     /// `Affine`, `[T, groups]`: the bits of the sum as `f32`.
-    pub terms: Vec<i32>,
+    pub terms: &'a [i32],
     pub out: Columns<'a>,
-    /// For AMX, which takes rows by 16; `None` elsewhere and for fewer.
-    #[cfg(target_arch = "x86_64")]
-    pub blocks: Option<Blocks>,
 }
 
 impl<'a> Job<'a> {
     /// `out` is `[T, outputs]`.
-    pub fn new(isa: Isa, rows: &'a Rows, panels: &'a Panels, out: &'a mut [f32]) -> Job<'a> {
+    pub fn new(rows: &'a Rows, panels: &'a Panels, out: &'a mut [f32], terms: &'a mut Vec<i32>) -> Job<'a> {
         assert_eq!(rows.inputs(), panels.inputs(), "inputs of rows and weights");
         assert_eq!(out.len(), rows.count() * panels.outputs(), "length of the output");
-        let terms = match panels.format.scheme {
-            Scheme::Symmetric { offset } => rows.sums.iter().map(|sums| -offset * (sums[0] + sums[1])).collect(),
-            Scheme::Affine => rows.sums.iter().map(|sums| ((sums[0] + sums[1]) as f32).to_bits() as i32).collect(),
-            Scheme::Halves { offset } => rows.sums.iter().flatten().map(|sum| -offset * sum).collect(),
-        };
-        Job {
-            rows,
-            panels,
-            terms,
-            out: Columns::new(out, panels.outputs()),
-            #[cfg(target_arch = "x86_64")]
-            blocks: if isa == Isa::Amx { Blocks::of(rows) } else { None },
+        terms.clear();
+        match panels.format.scheme {
+            Scheme::Symmetric { offset } => terms.extend(rows.sums.iter().map(|sums| -offset * (sums[0] + sums[1]))),
+            Scheme::Affine => {
+                terms.extend(rows.sums.iter().map(|sums| ((sums[0] + sums[1]) as f32).to_bits() as i32));
+            }
+            Scheme::Halves { offset } => terms.extend(rows.sums.iter().flatten().map(|sum| -offset * sum)),
         }
+        Job { rows, panels, terms, out: Columns::new(out, panels.outputs()) }
     }
 }
 

@@ -70,14 +70,17 @@ pub fn matmul_on(isa: Isa, rows: &Rows, panels: &Panels, y: &mut [f32]) {
     assert!(isa.is_here(), "{} on a machine without it", isa.name());
     thread_local! {
         static SCRATCH: RefCell<Scratch> = RefCell::default();
+        static TERMS: RefCell<Vec<i32>> = RefCell::default();
     }
-    let job = Job::new(isa, rows, panels, y);
     if rows.count() == 0 {
         return;
     }
-    let cost = rows.count() * panels.outputs() * panels.inputs();
-    for_each_range(panels.count(), dispatch::TOGETHER, cost, |range| {
-        SCRATCH.with_borrow_mut(|scratch| dispatch::panels(isa, &job, range, scratch));
+    TERMS.with_borrow_mut(|terms| {
+        let job = Job::new(rows, panels, y, terms);
+        let cost = rows.count() * panels.outputs() * panels.inputs();
+        for_each_range(panels.count(), dispatch::TOGETHER, cost, |range| {
+            SCRATCH.with_borrow_mut(|scratch| dispatch::panels(isa, &job, range, scratch));
+        });
     });
 }
 

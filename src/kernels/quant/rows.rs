@@ -1,25 +1,37 @@
 //! Activations as small integers: 32 inputs share a scale.
 
+#![allow(unsafe_code)] // parts of the rows, dealt to several threads
+
+use std::ops::Range;
+
 use super::super::isa::Isa;
+use super::super::parallel::{Shared, for_each_range};
 use super::dispatch;
 use super::format::GROUP;
 
-/// `[T, inputs]`, rounded to the nearest of 255 steps between minus and plus the largest magnitude of each group.
+/// `[T, inputs]`, rounded to the nearest of 255 steps between minus and plus the largest magnitude of each group. Its
+/// memory is kept from one rounding to the next.
+#[derive(Default)]
 pub struct Rows {
     inputs: usize,
+    span: Span,
     /// `[T, inputs]`, from -127 to 127.
     pub(super) codes: Vec<i8>,
     /// `[T, groups]`; NaN where a group holds a number that is not finite, so that all outputs of the row become NaN.
     pub(super) scales: Vec<f32>,
     /// `[T, groups]`: sums of codes, of the first and the second 16 inputs.
     pub(super) sums: Vec<[i32; 2]>,
+    /// The same for AMX, which takes rows by 16; empty elsewhere and for few rows.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) tiles: super::amx::Tiles,
 }
 
 /// How many inputs are rounded in the same steps. As ggml has it, so that the same file gives the same roundings and, but
 /// for the order of additions, the same logits: a user who comes from llama.cpp meets the same answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Span {
     /// 32, the step rounded to F16: beside weights in blocks of 32 (`Q8_0` and `Q8_1` there).
+    #[default]
     Group,
     /// 256: beside weights in blocks of 256 (`Q8_K` there).
     Block,
@@ -36,17 +48,62 @@ impl Rows {
         self.inputs
     }
 
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
     pub fn count(&self) -> usize {
-        self.codes.len() / self.inputs
+        self.codes.len().checked_div(self.inputs).unwrap_or(0)
+    }
+
+    /// Becomes the rows of `x`, `[T, inputs]`. What a row becomes depends on that row alone.
+    ///
+    /// # Panics
+    /// When `inputs` is not a positive multiple of 32 (of 256 for [`Span::Block`]), or `x` not of whole rows.
+    pub fn round(&mut self, x: &[f32], inputs: usize, span: Span) {
+        self.round_on(Isa::current(), x, inputs, span);
+    }
+
+    pub(super) fn round_on(&mut self, isa: Isa, x: &[f32], inputs: usize, span: Span) {
+        let unit = if span == Span::Block { BLOCK } else { GROUP };
+        assert!(inputs > 0 && inputs.is_multiple_of(unit) && x.len().is_multiple_of(inputs), "ragged rows");
+        let (count, groups) = (x.len() / inputs, inputs / GROUP);
+        (self.inputs, self.span) = (inputs, span);
+        self.codes.resize(x.len(), 0);
+        self.scales.resize(count * groups, 0.0);
+        self.sums.resize(count * groups, [0; 2]);
+        let (codes, scales, sums) =
+            (Shared::new(&mut self.codes), Shared::new(&mut self.scales), Shared::new(&mut self.sums));
+        for_each_range(count, 1, x.len(), |rows: Range<usize>| {
+            let groups = rows.start * groups..rows.end * groups;
+            // SAFETY: ranges of rows do not overlap.
+            let part = unsafe {
+                Part {
+                    codes: codes.part(groups.start * GROUP..groups.end * GROUP),
+                    scales: scales.part(groups.clone()),
+                    sums: sums.part(groups),
+                }
+            };
+            dispatch::quantise(isa, &x[rows.start * inputs..rows.end * inputs], part, span);
+        });
+        #[cfg(target_arch = "x86_64")]
+        {
+            let mut tiles = std::mem::take(&mut self.tiles);
+            tiles.fill(isa, self);
+            self.tiles = tiles;
+        }
     }
 
     /// What rounding left of `x`, of which these are the rows. Not finite where `x` was not.
-    pub fn remainder(&self, x: &[f32]) -> Vec<f32> {
+    ///
+    /// # Panics
+    /// When `left` is not as long as `x`.
+    pub fn remainder(&self, x: &[f32], left: &mut [f32]) {
+        assert!(x.len() == self.codes.len() && left.len() == x.len(), "what was rounded, and room for what is left");
         let groups = x.as_chunks::<GROUP>().0.iter().zip(self.codes.as_chunks::<GROUP>().0).zip(&self.scales);
-        let left = |((x, codes), scale): ((&[f32; GROUP], &[i8; GROUP]), &f32)| -> [f32; GROUP] {
-            std::array::from_fn(|k| f32::from(codes[k]).mul_add(-scale, x[k]))
-        };
-        groups.flat_map(left).collect()
+        for (((x, codes), scale), left) in groups.zip(left.as_chunks_mut::<GROUP>().0) {
+            *left = std::array::from_fn(|k| f32::from(codes[k]).mul_add(-scale, x[k]));
+        }
     }
 
     pub(super) fn groups(&self) -> usize {
@@ -54,27 +111,31 @@ impl Rows {
     }
 }
 
-/// `x` is `[T, inputs]`. What a row becomes depends on that row alone.
+/// [`Rows::round`] into rows of their own.
 ///
 /// # Panics
-/// When `inputs` is not a positive multiple of 32, or `x` not of whole rows.
+/// As [`Rows::round`].
 pub fn quantise_rows(x: &[f32], inputs: usize, span: Span) -> Rows {
-    let unit = if span == Span::Block { BLOCK } else { GROUP };
-    assert!(inputs > 0 && inputs.is_multiple_of(unit) && x.len().is_multiple_of(inputs), "ragged rows");
-    let groups = x.len() / GROUP;
-    let mut rows = Rows { inputs, codes: vec![0; x.len()], scales: vec![0.0; groups], sums: vec![[0; 2]; groups] };
-    dispatch::quantise(Isa::current(), x, &mut rows, span);
+    let mut rows = Rows::default();
+    rows.round(x, inputs, span);
     rows
+}
+
+/// Some rows' part of [`Rows`].
+pub(super) struct Part<'a> {
+    codes: &'a mut [i8],
+    scales: &'a mut [f32],
+    sums: &'a mut [[i32; 2]],
 }
 
 /// Inlined into functions compiled for wider registers.
 #[inline(always)]
-pub(super) fn quantise(x: &[f32], rows: &mut Rows, span: Span) {
+pub(super) fn quantise(x: &[f32], rows: Part, span: Span) {
     let groups = x.as_chunks::<GROUP>().0;
     let codes = rows.codes.as_chunks_mut::<GROUP>().0;
     match span {
         Span::Group => {
-            for (((x, codes), scale), sums) in groups.iter().zip(codes).zip(&mut rows.scales).zip(&mut rows.sums) {
+            for (((x, codes), scale), sums) in groups.iter().zip(codes).zip(rows.scales).zip(rows.sums) {
                 let steps = Steps::of(largest(x), Span::Group);
                 *scale = to_f16(steps.scale);
                 *sums = round(x, codes, steps);
@@ -194,7 +255,9 @@ mod tests {
         assert_eq!(rows.scales[..8], [2.0; 8]);
         assert!(rows.scales[8..].iter().all(|scale| (scale - 0.1).abs() < 1e-6));
         assert_eq!((rows.codes[100], rows.codes[0], rows.codes[300], rows.codes[256]), (-127, 0, 127, 5));
-        assert_eq!(rows.remainder(&x)[0], 0.5);
+        let mut left = vec![0.0; 512];
+        rows.remainder(&x, &mut left);
+        assert_eq!(left[0], 0.5);
     }
 
     #[test]

@@ -52,7 +52,8 @@ fn repack(packing: Packing, bytes: &[u8], inputs: usize) -> Panels {
 }
 
 fn product(isa: Isa, x: &[f32], panels: &Panels) -> Vec<f32> {
-    let rows = quantise_rows(x, panels.inputs(), panels.span());
+    let mut rows = Rows::default();
+    rows.round_on(isa, x, panels.inputs(), panels.span());
     let mut y = vec![f32::NAN; rows.count() * panels.outputs()];
     matmul_on(isa, &rows, panels, &mut y);
     y

@@ -1,8 +1,17 @@
 //! Rotary position embedding in the half-split form of the Hugging Face checkpoints: dimension `i` of a head is rotated
 //! together with dimension `i + head_dim / 2`, not with its neighbour.
+#![allow(unsafe_code)] // lanes
+
+use super::isa::Isa;
+use super::lanes::{LANES, Lanes, on_lanes};
+use super::parallel::for_each_chunk;
 
 /// Rotates each head of `x` (`[T, heads, head_dim]`) in place; `cos` and `sin` are `[T, head_dim / 2]`.
 pub fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32], head_dim: usize) {
+    rotate_on(Isa::current(), x, cos, sin, head_dim);
+}
+
+fn rotate_on(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32], head_dim: usize) {
     let half = head_dim / 2;
     assert!(half > 0 && head_dim.is_multiple_of(2) && cos.len().is_multiple_of(half), "odd head");
     assert_eq!(cos.len(), sin.len(), "angles");
@@ -11,22 +20,60 @@ pub fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32], head_dim: usize) {
         return;
     }
     assert!(x.len().is_multiple_of(tokens * head_dim), "ragged heads");
-    let width = x.len() / tokens;
-    for ((row, cos), sin) in x.chunks_exact_mut(width).zip(cos.chunks_exact(half)).zip(sin.chunks_exact(half)) {
+    let (width, cost) = (x.len() / tokens, x.len());
+    for_each_chunk(x, width, cost, |token, row| {
+        let angles = token * half..(token + 1) * half;
         for head in row.chunks_exact_mut(head_dim) {
             let (first, second) = head.split_at_mut(half);
-            for i in 0..half {
-                let (a, b) = (first[i], second[i]);
-                first[i] = a * cos[i] - b * sin[i];
-                second[i] = b * cos[i] + a * sin[i];
-            }
+            pairs_on(isa, first, second, &cos[angles.clone()], &sin[angles.clone()]);
         }
+    });
+}
+
+on_lanes!(fn pairs_on(first: &mut [f32], second: &mut [f32], cos: &[f32], sin: &[f32]) = pairs);
+
+/// Rotates `(first[i], second[i])`; all four are of one length. Products are rounded before they are added.
+///
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+unsafe fn pairs<V: Lanes>(first: &mut [f32], second: &mut [f32], cos: &[f32], sin: &[f32]) {
+    let whole = first.len() / LANES * LANES;
+    assert!(second.len() == first.len() && cos.len() == first.len() && sin.len() == first.len(), "halves");
+    for i in (0..whole).step_by(LANES) {
+        // SAFETY: as the caller promises; all four have sixteen numbers from `i` on.
+        unsafe {
+            let (a, b) = (first.as_mut_ptr().add(i), second.as_mut_ptr().add(i));
+            let (cos, sin) = (V::load(cos.as_ptr().add(i)), V::load(sin.as_ptr().add(i)));
+            let (x, y) = (V::load(a), V::load(b));
+            x.mul(cos).sub(y.mul(sin)).store(a);
+            y.mul(cos).add(x.mul(sin)).store(b);
+        }
+    }
+    for i in whole..first.len() {
+        let (a, b) = (first[i], second[i]);
+        first[i] = a * cos[i] - b * sin[i];
+        second[i] = b * cos[i] + a * sin[i];
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_path_gives_the_same_bits() {
+        for head_dim in [8, 32, 80, 128] {
+            let numbers = |count: usize, step: f32| (0..count).map(|i| (i as f32 * step).sin()).collect::<Vec<f32>>();
+            let (cos, sin) = (numbers(3 * head_dim / 2, 0.7), numbers(3 * head_dim / 2, 1.3));
+            let on = |isa| {
+                let mut x = numbers(3 * 2 * head_dim, 0.37);
+                rotate_on(isa, &mut x, &cos, &sin, head_dim);
+                x
+            };
+            assert!(Isa::available().into_iter().all(|isa| on(isa) == on(Isa::Scalar)), "{head_dim}");
+        }
+    }
 
     #[test]
     fn rotates_each_pair_by_its_angle() {

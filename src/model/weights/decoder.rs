@@ -38,6 +38,12 @@ pub(in crate::model) struct Linear<B: Backend> {
     pub bias: Option<B::Vector>,
 }
 
+impl<B: Backend> Linear<B> {
+    pub(in crate::model) fn parts(&self) -> (&B::Matrix, Option<&B::Vector>) {
+        (&self.weight, self.bias.as_ref())
+    }
+}
+
 /// Loads tensors and hands them to the device.
 pub(in crate::model) struct Loader<'a, B: Backend> {
     pub backend: &'a B,

@@ -13,6 +13,8 @@ mod tiles;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::super::isa::Isa;
+use super::super::parallel::{Shared, for_each_index};
 use super::avx512::{self, load};
 use super::expand::GroupScales;
 use super::format::{GROUP, PANEL, Scheme};
@@ -26,8 +28,10 @@ const ROWS: usize = 16;
 /// Below this AVX-512 is as fast.
 const MANY_ROWS: usize = 48;
 
-/// Blocks of 16 rows; the last one may overlap the one before, and computes the same again.
-pub(super) struct Blocks {
+/// Rows by sixteen: the last block may overlap the one before, and computes the same again. Empty for so few rows that
+/// AVX-512 is as fast.
+#[derive(Default)]
+pub(super) struct Tiles {
     starts: Vec<usize>,
     /// `[blocks, groups, 16]`: codes as tiles, scales, and sums as `f32`.
     codes: Vec<[i8; GROUP]>,
@@ -35,24 +39,38 @@ pub(super) struct Blocks {
     sums: Vec<f32>,
 }
 
-impl Blocks {
-    /// `None` for so few rows that AVX-512 is as fast.
-    pub fn of(rows: &Rows) -> Option<Blocks> {
+impl Tiles {
+    /// Becomes those of `rows`, empty but for AMX.
+    pub fn fill(&mut self, isa: Isa, rows: &Rows) {
         let (count, groups) = (rows.count(), rows.groups());
-        if count < MANY_ROWS {
-            return None;
+        self.starts.clear();
+        if isa != Isa::Amx || count < MANY_ROWS {
+            return;
         }
         let last = count - ROWS;
-        let starts: Vec<usize> = (0..last).step_by(ROWS).chain([last]).collect();
-        let places = || {
-            let within = |start| (0..groups).flat_map(move |g| (0..ROWS).map(move |r| (start + r) * groups + g));
-            starts.iter().copied().flat_map(within)
-        };
+        self.starts.extend((0..last).step_by(ROWS).chain([last]));
+        let each = groups * ROWS;
+        let len = self.starts.len() * each;
+        self.codes.resize(len, [0; GROUP]);
+        self.scales.resize(len, 0.0);
+        self.sums.resize(len, 0.0);
         let x = rows.codes.as_chunks::<GROUP>().0;
-        let codes = places().map(|at| x[at]).collect();
-        let scales = places().map(|at| rows.scales[at]).collect();
-        let sums = places().map(|at| (rows.sums[at][0] + rows.sums[at][1]) as f32).collect();
-        Some(Blocks { starts, codes, scales, sums })
+        let (codes, scales, sums) =
+            (Shared::new(&mut self.codes), Shared::new(&mut self.scales), Shared::new(&mut self.sums));
+        for_each_index(self.starts.len(), len * GROUP, |block| {
+            let part = block * each..(block + 1) * each;
+            // SAFETY: every block is dealt once, and blocks do not overlap here.
+            let (codes, scales, sums) =
+                unsafe { (codes.part(part.clone()), scales.part(part.clone()), sums.part(part)) };
+            for r in 0..ROWS {
+                for g in 0..groups {
+                    let (from, to) = ((self.starts[block] + r) * groups + g, g * ROWS + r);
+                    codes[to] = x[from];
+                    scales[to] = rows.scales[from];
+                    sums[to] = (rows.sums[from][0] + rows.sums[from][1]) as f32;
+                }
+            }
+        });
     }
 }
 
@@ -62,7 +80,10 @@ impl Blocks {
 /// The system has granted AMX.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
-    let Some(blocks) = &job.blocks else { return avx512::panels(job, panels, scratch) };
+    let tiles = &job.rows.tiles;
+    if tiles.starts.is_empty() {
+        return avx512::panels(job, panels, scratch);
+    }
     let format = job.panels.format;
     let groups = job.panels.groups();
     let shape = if matches!(format.scheme, Scheme::Halves { .. }) { Shape::Half } else { Shape::Whole };
@@ -75,13 +96,13 @@ pub(super) unsafe fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scrat
         load::scales(format, header, scales);
         let wide = &mut scratch.codes[..groups];
         load::codes(format.codes, format.scheme.offset() as u8, codes, wide);
-        for block in 0..blocks.starts.len() {
+        for block in 0..tiles.starts.len() {
             let at = block * groups * ROWS..(block + 1) * groups * ROWS;
-            let start = blocks.starts[block];
+            let start = tiles.starts[block];
             let input = Input {
-                x: bytemuck::cast_slice(&blocks.codes[at.clone()]),
-                x_scales: &blocks.scales[at.clone()],
-                x_sums: &blocks.sums[at],
+                x: bytemuck::cast_slice(&tiles.codes[at.clone()]),
+                x_scales: &tiles.scales[at.clone()],
+                x_sums: &tiles.sums[at],
                 codes: wide,
                 scales,
             };
