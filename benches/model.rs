@@ -46,7 +46,9 @@ fn variable(name: &str) -> Option<usize> {
 }
 
 fn report(name: &str, case: &str, sequences: usize, tokens_per_second: f64) {
-    println!(r#"{{"model":"{name}","case":"{case}","sequences":{sequences},"tokens_per_second":{tokens_per_second:.1}}}"#);
+    println!(
+        r#"{{"model":"{name}","case":"{case}","sequences":{sequences},"tokens_per_second":{tokens_per_second:.1}}}"#
+    );
 }
 
 fn best(repetitions: usize, mut run: impl FnMut() -> (usize, Duration)) -> f64 {

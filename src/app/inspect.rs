@@ -193,7 +193,8 @@ mod tests {
     fn what_is_free_decides() {
         let inspection = storyteller();
         let DecoderSpec { max_position_embeddings: context, .. } = inspection.spec;
-        let (weights, token) = (inspection.weight_bytes() as usize, inspection.spec.kv_bytes_per_token(DEFAULT_KV_DTYPE));
+        let (weights, token) =
+            (inspection.weight_bytes() as usize, inspection.spec.kv_bytes_per_token(DEFAULT_KV_DTYPE));
         let verdict = |available| Fit::new(&inspection, available).verdict;
         assert_eq!(verdict(weights), Verdict::No);
         assert_eq!(verdict(weights + 10 * token), Verdict::ShorterContext);

@@ -35,12 +35,14 @@ use crate::step::StepBatch;
 use candle::Candle;
 use cpu::Cpu;
 
+pub use crate::kernels::attention::KvDtype;
 pub use backend::DeviceError;
 pub use batch::BatchError;
 pub use error::{GgufRule, HeaderRule, LoadError, TensorRule};
 pub use inspect::{Format, Inspection, TypeShare, inspect};
-pub use crate::kernels::attention::KvDtype;
-pub use load::{ChatFiles, DEFAULT_KV_DTYPE, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource, load};
+pub use load::{
+    ChatFiles, DEFAULT_KV_DTYPE, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource, load,
+};
 pub use spec::{Activation, Bias, DecoderSpec, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling};
 
 /// Weights on a device, and the cache once [`Model::allocate_kv`] has made it.

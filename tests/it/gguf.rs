@@ -4,7 +4,7 @@ use std::path::Path;
 
 use candle_core::quantized::GgmlDType;
 use forebay::model::{
-    ChatFiles, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Rows, Source, TokenizerSource, load,
+    ChatFiles, DeviceChoice, KvDtype, LoadFormat, LoadOptions, LoadedModel, Rows, Source, TokenizerSource, load,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -36,7 +36,7 @@ const QUANTISED: [GgmlDType; 12] = [
 const VOCAB: usize = 320;
 
 fn open(path: &Path, device: DeviceChoice) -> LoadedModel {
-    let options = LoadOptions { device, ..LoadOptions::default() };
+    let options = LoadOptions { device, kv_dtype: Some(KvDtype::F32), ..LoadOptions::default() };
     let mut loaded = load(&Source::at(path.to_path_buf()), &options).unwrap_or_else(|error| panic!("{error}"));
     loaded.model.allocate_kv(Cache::BLOCKS, Cache::BLOCK_SIZE).unwrap();
     loaded
@@ -249,7 +249,8 @@ fn a_folder_with_one_file_is_that_file() {
 fn dummy_weights_take_the_shapes_of_the_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let path = GgufFile::convert(&goldens::folder("qwen3"), GgmlDType::F32).write(folder.path());
-    let options = LoadOptions { device: DeviceChoice::Cpu, format: LoadFormat::Dummy, seed: 3, ..LoadOptions::default() };
+    let options =
+        LoadOptions { device: DeviceChoice::Cpu, format: LoadFormat::Dummy, seed: 3, ..LoadOptions::default() };
     let mut loaded = load(&Source::Gguf(path), &options).unwrap();
     loaded.model.allocate_kv(Cache::BLOCKS, Cache::BLOCK_SIZE).unwrap();
     let mut sequence = Sequence::new(1);

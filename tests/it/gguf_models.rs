@@ -281,13 +281,13 @@ fn inspect_prints_what_the_file_says() {
         "architecture  qwen3",
         "quantisation  F16 (",
         "context       256 tokens",
-        "KV per token  1.5 KiB",
+        "KV per token  768 B",
         "will it fit   ",
     ] {
         assert!(table.contains(part), "{part} in\n{table}");
     }
     let object: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
-    assert_eq!(object["kv_bytes_per_token"], 2 * 3 * 64 * 4);
+    assert_eq!(object["kv_bytes_per_token"], 2 * 3 * 64 * 2);
     let numbers: u64 = file.tensors.iter().map(|entry| entry.sizes.iter().product::<u64>()).sum();
     assert_eq!(object["parameters"], numbers);
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::paged::{Cache, Sequence, forward};
-use forebay::model::{DeviceChoice, LoadOptions, LoadedModel, Rows, Source, load};
+use forebay::model::{DeviceChoice, KvDtype, LoadOptions, LoadedModel, Rows, Source, load};
 use safetensors::SafeTensors;
 
 const ARCHITECTURES: [&str; 6] = ["llama", "llama3-rope", "mistral-window", "qwen2", "qwen3", "olmo2"];
@@ -36,7 +36,7 @@ pub fn golden(architecture: &str) -> Golden {
 }
 
 fn open(architecture: &str, device: DeviceChoice) -> LoadedModel {
-    let options = LoadOptions { device, ..LoadOptions::default() };
+    let options = LoadOptions { device, kv_dtype: Some(KvDtype::F32), ..LoadOptions::default() };
     let mut loaded = load(&Source::Folder(folder(architecture)), &options).unwrap();
     loaded.model.allocate_kv(Cache::BLOCKS, Cache::BLOCK_SIZE).unwrap();
     loaded

@@ -80,7 +80,8 @@ fn dummy_weights_follow_seed_and_config() {
     let folder = Checkpoint::llama(1).write();
     fs::remove_file(folder.path().join("model.safetensors")).unwrap();
     let dummy = |seed| {
-        let options = LoadOptions { device: DeviceChoice::Cpu, format: LoadFormat::Dummy, seed, ..LoadOptions::default() };
+        let options =
+            LoadOptions { device: DeviceChoice::Cpu, format: LoadFormat::Dummy, seed, ..LoadOptions::default() };
         logits(load(&Source::Folder(folder.path().to_path_buf()), &options).unwrap())
     };
     assert_eq!(dummy(1), dummy(1));

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{self, LlamaConfig};
-use forebay::model::{DeviceChoice, LoadOptions, Rows, Source, load};
+use forebay::model::{DeviceChoice, KvDtype, LoadOptions, Rows, Source, load};
 use serde_json::json;
 
 use crate::checkpoint::Checkpoint;
@@ -27,7 +27,7 @@ fn agrees_with_an_independent_llama() {
 
     let tokens: Vec<u32> = (0..70).map(|i| (i * i * 3 + i) % 512).collect();
     for device in [DeviceChoice::Cpu, DeviceChoice::Reference] {
-        let options = LoadOptions { device, ..LoadOptions::default() };
+        let options = LoadOptions { device, kv_dtype: Some(KvDtype::F32), ..LoadOptions::default() };
         let mut ours = load(&Source::Folder(folder.path().to_path_buf()), &options).unwrap().model;
         ours.allocate_kv(Cache::BLOCKS, Cache::BLOCK_SIZE).unwrap();
         let mut sequence = Sequence::new(1);

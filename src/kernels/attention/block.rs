@@ -9,6 +9,10 @@ use super::cache::{Cache, GROUP, KvDtype, SCALE, key_at, key_scale_at, padded};
 
 /// Rows of queries that are computed together.
 pub(super) const ROWS: usize = 8;
+/// Up to this many rows the cache is read from memory rather than from the processor's caches, and asked for ahead.
+const FEW: usize = 4;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// Positions between two looks at the maximum: two strips.
 const TILE: usize = 2 * LANES;
 
@@ -121,15 +125,16 @@ unsafe fn tiles<V: Lanes, E: Element>(work: &Work, scratch: &mut Scratch) {
         // SAFETY: as the caller promises; strips and rows of values are whole, and offsets stay within them.
         unsafe {
             let keys = key_strips(work, start, last, strips);
+            let values = value_rows(work, start..last.min(start + TILE));
             let mut row = 0;
             while row < rows {
                 let (q, out) = (queries.as_ptr().add(row * head_dim), weights[row].as_mut_ptr());
                 let count = run::<V, E>(rows - row);
                 match count {
-                    1 => scores::<V, E, 1>(q, head_dim, keys, work.scale, out),
-                    2 => scores::<V, E, 2>(q, head_dim, keys, work.scale, out),
-                    4 => scores::<V, E, 4>(q, head_dim, keys, work.scale, out),
-                    _ => scores::<V, E, 8>(q, head_dim, keys, work.scale, out),
+                    1 => scores::<V, E, 1>(q, head_dim, keys, work.scale, out, values[0]),
+                    2 => scores::<V, E, 2>(q, head_dim, keys, work.scale, out, values[0]),
+                    4 => scores::<V, E, 4>(q, head_dim, keys, work.scale, out, values[0]),
+                    _ => scores::<V, E, 8>(q, head_dim, keys, work.scale, out, values[0]),
                 }
                 row += count;
             }
@@ -137,11 +142,8 @@ unsafe fn tiles<V: Lanes, E: Element>(work: &Work, scratch: &mut Scratch) {
                 let out = &mut partial.out[row * width..(row + 1) * width];
                 softmax::<V>(&mut weights[row], visible, &mut partial.max[row], &mut sums[row], out);
             }
-            let mut addresses = [std::ptr::null(); TILE];
-            for (offset, address) in addresses.iter_mut().enumerate().take(last - start) {
-                *address = value_row(work, start + offset);
-            }
-            add_values::<V, E>(&weights, visible, &addresses, width, &mut partial.out);
+            let next = next_keys(work, start + TILE, last);
+            add_values::<V, E>(&weights, visible, &Values { rows: values, next }, width, &mut partial.out);
         }
     }
     for (sum, lanes) in partial.sum.iter_mut().zip(sums) {
@@ -163,9 +165,8 @@ fn run<V: Lanes, E: Element>(left: usize) -> usize {
 /// below `last` is in it.
 fn key_strips(work: &Work, start: usize, last: usize, room: &mut Vec<u8>) -> [*const u8; 2] {
     let block_size = work.cache.geometry.block_size;
-    let strip = |position: usize| {
-        work.cache.key_strip(work.table[position / block_size], work.kv_head, position % block_size)
-    };
+    let strip =
+        |position: usize| work.cache.key_strip(work.table[position / block_size], work.kv_head, position % block_size);
     let second = start + LANES;
     if work.cache.strip() == LANES {
         let first = strip(start).as_ptr();
@@ -199,16 +200,48 @@ fn gather(work: &Work, positions: Range<usize>, room: &mut Vec<u8>) {
     }
 }
 
-fn value_row(work: &Work, position: usize) -> *const u8 {
+/// Where the next tile's keys lie, as far as that is known without gathering them; null where there are none.
+fn next_keys(work: &Work, start: usize, last: usize) -> [*const u8; 2] {
+    let strip = |position: usize| {
+        if position >= last || work.cache.strip() != LANES {
+            return std::ptr::null();
+        }
+        let block_size = work.cache.geometry.block_size;
+        work.cache.key_strip(work.table[position / block_size], work.kv_head, position % block_size).as_ptr()
+    };
+    [strip(start), strip(start + LANES)]
+}
+
+/// Where the values of a tile lie; null for positions that are not asked for.
+fn value_rows(work: &Work, positions: Range<usize>) -> [*const u8; TILE] {
+    let mut rows = [std::ptr::null(); TILE];
     let block_size = work.cache.geometry.block_size;
-    work.cache.value_row(work.table[position / block_size], work.kv_head, position % block_size).as_ptr()
+    let (mut position, mut row) = (positions.start, 0);
+    while position < positions.end {
+        let offset = position % block_size;
+        let count = (block_size - offset).min(positions.end - position);
+        let values = work.cache.value_rows(work.table[position / block_size], work.kv_head, offset..offset + count);
+        for values in values {
+            rows[row] = values.as_ptr();
+            row += 1;
+        }
+        position += count;
+    }
+    rows
+}
+
+/// A tile's values, and what to fetch while they are added up.
+struct Values {
+    rows: [*const u8; TILE],
+    /// Strips of the next tile's keys.
+    next: [*const u8; 2],
 }
 
 /// `out[r][p] = scale · Σ_d q[r][d] · key[p][d]`, `d` ascending, for `R` rows and the 32 positions of two strips.
 ///
 /// # Safety
 /// The processor has the instructions of `V`; `q` points at `R` rows of `head_dim`, `keys` at whole strips of `E`, `out` at
-/// `R` rows of 32.
+/// `R` rows of 32. What is at `ahead` will be read next.
 #[inline(always)]
 unsafe fn scores<V: Lanes, E: Element, const R: usize>(
     q: *const f32,
@@ -216,6 +249,7 @@ unsafe fn scores<V: Lanes, E: Element, const R: usize>(
     keys: [*const u8; 2],
     scale: f32,
     out: *mut f32,
+    ahead: *const u8,
 ) {
     // SAFETY: as the caller promises.
     unsafe {
@@ -226,7 +260,8 @@ unsafe fn scores<V: Lanes, E: Element, const R: usize>(
                 let at = [keys[0].add(group * group_bytes), keys[1].add(group * group_bytes)];
                 let codes = [at[0].add(LANES * SCALE), at[1].add(LANES * SCALE)];
                 let mut parts = [[V::splat(0.0); 2]; R];
-                products::<V, E, R>(q.add(group * GROUP), head_dim, codes, GROUP, &mut parts);
+                let ahead = ahead.wrapping_add(group * GROUP * LINE);
+                products::<V, E, R>(q.add(group * GROUP), head_dim, codes, GROUP, &mut parts, ahead);
                 let scales = [V::load_f16(at[0].cast()), V::load_f16(at[1].cast())];
                 for r in 0..R {
                     for i in 0..2 {
@@ -235,7 +270,7 @@ unsafe fn scores<V: Lanes, E: Element, const R: usize>(
                 }
             }
         } else {
-            products::<V, E, R>(q, head_dim, keys, head_dim, &mut sums);
+            products::<V, E, R>(q, head_dim, keys, head_dim, &mut sums, ahead);
         }
         for (r, sums) in sums.iter().enumerate() {
             for (i, sum) in sums.iter().enumerate() {
@@ -256,10 +291,14 @@ unsafe fn products<V: Lanes, E: Element, const R: usize>(
     keys: [*const u8; 2],
     count: usize,
     sums: &mut [[V; 2]; R],
+    ahead: *const u8,
 ) {
     for d in 0..count {
         // SAFETY: as the caller promises.
         unsafe {
+            if R <= FEW {
+                V::prefetch(ahead.wrapping_add(d * LINE));
+            }
             let offset = d * LANES * E::SIZE;
             let (first, second) = (E::load::<V>(keys[0].add(offset)), E::load::<V>(keys[1].add(offset)));
             for (r, sums) in sums.iter_mut().enumerate() {
@@ -322,7 +361,7 @@ unsafe fn softmax<V: Lanes>(
 unsafe fn add_values<V: Lanes, E: Element>(
     weights: &[[f32; TILE]; ROWS],
     visible: &[Range<usize>],
-    values: &[*const u8; TILE],
+    values: &Values,
     width: usize,
     out: &mut [f32],
 ) {
@@ -359,7 +398,7 @@ unsafe fn add_values<V: Lanes, E: Element>(
 #[inline(always)]
 unsafe fn weighted<V: Lanes, E: Element, const R: usize>(
     weights: *const f32,
-    values: &[*const u8; TILE],
+    values: &Values,
     positions: Range<usize>,
     width: usize,
     out: *mut f32,
@@ -387,7 +426,7 @@ unsafe fn weighted<V: Lanes, E: Element, const R: usize>(
 #[inline(always)]
 unsafe fn columns<V: Lanes, E: Element, const R: usize, const C: usize>(
     weights: *const f32,
-    values: &[*const u8; TILE],
+    values: &Values,
     positions: Range<usize>,
     width: usize,
     d: usize,
@@ -402,7 +441,12 @@ unsafe fn columns<V: Lanes, E: Element, const R: usize, const C: usize>(
             }
         }
         for p in positions {
-            let row = *values.get_unchecked(p);
+            let row = *values.rows.get_unchecked(p);
+            if R <= FEW {
+                // Two strips of 16 positions, line by line.
+                let line = d + p / 2 * 2;
+                V::prefetch(values.next[p % 2].wrapping_add(line / 2 * LINE));
+            }
             let (at, scale) = if E::SCALED {
                 let group = row.add(d / GROUP * (SCALE + GROUP));
                 (group.add(SCALE), halves::f16(group.cast::<[u8; SCALE]>().read()))

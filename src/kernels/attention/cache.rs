@@ -9,6 +9,7 @@
 #![allow(unsafe_code)] // rows of one step are written by several threads, each to slots of its own
 
 use std::ops::Range;
+use std::slice::ChunksExact;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -168,11 +169,12 @@ impl Cache {
         &self.keys[start * bytes..][..strip * bytes]
     }
 
-    /// The value at `offset` of a block.
-    pub(super) fn value_row(&self, block: u32, kv_head: usize, offset: usize) -> &[u8] {
+    /// The values at `offsets` of a block.
+    pub(super) fn value_rows(&self, block: u32, kv_head: usize, offsets: Range<usize>) -> ChunksExact<'_, u8> {
         let Geometry { block_size, kv_heads, head_dim, .. } = self.geometry;
         let bytes = self.dtype.value_bytes(head_dim);
-        &self.values[((block as usize * kv_heads + kv_head) * block_size + offset) * bytes..][..bytes]
+        let first = (block as usize * kv_heads + kv_head) * block_size;
+        self.values[(first + offsets.start) * bytes..(first + offsets.end) * bytes].chunks_exact(bytes)
     }
 }
 

@@ -23,6 +23,12 @@ impl Lanes for Avx2 {
     const ROWS: usize = 2;
 
     #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        // SAFETY: as the caller promises.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn splat(x: f32) -> Avx2 {
         // SAFETY: as the caller promises.
         unsafe { Avx2(_mm256_set1_ps(x), _mm256_set1_ps(x)) }
@@ -54,8 +60,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn load_i8(at: *const i8) -> Avx2 {
         // SAFETY: as the caller promises.
-        let eight =
-            |at: *const i8| unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast()))) };
+        let eight = |at: *const i8| unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast()))) };
         Avx2(eight(at), eight(at.wrapping_add(8)))
     }
 

@@ -23,6 +23,12 @@ impl Lanes for Avx512 {
     const ROWS: usize = 8;
 
     #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        // SAFETY: as the caller promises.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn splat(x: f32) -> Avx512 {
         // SAFETY: as the caller promises.
         Avx512(unsafe { _mm512_set1_ps(x) })

@@ -29,6 +29,8 @@ pub(super) trait Lanes: Copy {
     /// Rows that a kernel should take together, two values of sums each, so that they stay in registers.
     const ROWS: usize;
 
+    /// Asks for what will be read soon; `at` may point anywhere.
+    unsafe fn prefetch(at: *const u8);
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(at: *const f32) -> Self;
     unsafe fn load_f16(at: *const u16) -> Self;

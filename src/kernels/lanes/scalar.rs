@@ -19,6 +19,9 @@ impl Lanes for Scalar {
     const ROWS: usize = 1;
 
     #[inline(always)]
+    unsafe fn prefetch(_at: *const u8) {}
+
+    #[inline(always)]
     unsafe fn splat(x: f32) -> Scalar {
         Scalar([x; LANES])
     }

@@ -1,3 +1,5 @@
+//! Lanes against their definition, and exponentials against double precision.
+
 use super::*;
 use crate::kernels::isa::Isa;
 

@@ -57,8 +57,7 @@ impl Backend for Cpu {
 
     fn kv(&self, layout: &KvLayout) -> Result<Cache> {
         let KvLayout { paging, kv_heads, head_dim, dtype } = *layout;
-        let geometry =
-            Geometry { num_blocks: paging.num_blocks, block_size: paging.block_size, kv_heads, head_dim };
+        let geometry = Geometry { num_blocks: paging.num_blocks, block_size: paging.block_size, kv_heads, head_dim };
         Cache::zeroed(dtype, geometry).map_err(|error| DeviceError(format!("the KV cache: {error}")))
     }
 
