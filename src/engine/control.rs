@@ -240,7 +240,8 @@ impl Tuning {
     /// What no single knob can see.
     pub fn check(&self) -> Result<(), RequestError> {
         let intake = self.intake.check().map_err(|(param, message)| RequestError::invalid(param, message));
-        let policy = self.scheduler.policy.check().map_err(|(param, message)| RequestError::invalid(param, message));
+        let policy = self.scheduler.policy.check();
+        let policy = policy.map_err(|error| RequestError::invalid(error.param(), error.to_string()));
         intake.and(policy)
     }
 

@@ -37,6 +37,7 @@ pub struct Core<E> {
     thermal: Level,
     /// What the last call computed, until its duration is known.
     load: StepLoad,
+    reran: bool,
 }
 
 /// The core at a glance, for those who stay home while it is away.
@@ -64,6 +65,7 @@ impl<E: Executor> Core<E> {
             preemptions_before: 0,
             thermal: Level::Nominal,
             load: StepLoad::default(),
+            reran: false,
         }
     }
 
@@ -85,10 +87,12 @@ impl<E: Executor> Core<E> {
         overdue
     }
 
-    /// The last call took so long; the cost model learns from it.
+    /// The last call took so long; the cost model learns from it, unless a step had to be run again.
     pub fn observe(&mut self, elapsed: Micros) {
         let load = std::mem::take(&mut self.load);
-        self.scheduler.observe(&load, elapsed);
+        if !std::mem::take(&mut self.reran) {
+            self.scheduler.observe(&load, elapsed);
+        }
     }
 
     pub fn admit(&mut self, requests: Vec<Request>) {
@@ -126,12 +130,14 @@ impl<E: Executor> Core<E> {
     ///
     /// Always comes back: a panic inside is caught, and costs the sequences that it can be attributed to, or else those
     /// of the step.
-    pub fn execute(mut self, plan: StepPlan, now: Micros) -> (Core<E>, StepReport) {
+    pub fn execute(mut self, plan: StepPlan, mut now: Micros) -> (Core<E>, StepReport) {
         let mut report = StepReport::default();
         let mut next = Some(plan);
         let mut steps = 0;
         while let Some(plan) = next.take() {
             steps += 1;
+            // The clock stays outside: later steps begin when those before them should have ended.
+            now = now + plan.predicted.unwrap_or(Micros::ZERO);
             let again = steps < self.config.multi_step_count && plan.is_decode_only() && self.scheduler.waiting() == 0;
             let whole = catch_unwind(AssertUnwindSafe(|| self.step(plan, &mut report)));
             if whole.is_err() {
@@ -156,6 +162,7 @@ impl<E: Executor> Core<E> {
             Ok(output) => (output, false),
             Err(_) => (self.run_one_by_one(&batch), true),
         };
+        self.reran |= rerun;
         self.steps_total += 1;
         report.steps.push(StepFacts {
             sequences: plan.chunks.len(),

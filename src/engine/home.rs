@@ -123,7 +123,7 @@ impl Home {
                 self.note_thermal();
             }
             EngineCommand::Thermal { force, reply } => {
-                let before = self.inbox.force_thermal(force);
+                let before = self.inbox.force_thermal(force, self.clock.now());
                 self.note_thermal();
                 let _ = reply.send(before);
             }

@@ -168,9 +168,9 @@ impl Inbox {
     }
 
     /// The operator's level, or the sensor's again. Returns the level before.
-    pub fn force_thermal(&mut self, level: Option<Level>) -> Level {
+    pub fn force_thermal(&mut self, level: Option<Level>, now: Micros) -> Level {
         let before = self.governor.level();
-        self.governor.force(level);
+        self.governor.force(level, now);
         self.orders.thermal = Some(self.governor.level());
         before
     }
@@ -264,7 +264,11 @@ impl Inbox {
     }
 
     pub fn thermal(&self) -> ThermalStats {
-        ThermalStats { level: self.governor.level().name(), forced: self.governor.is_forced(), celsius: self.celsius }
+        ThermalStats {
+            level: self.governor.level().name(),
+            forced: self.governor.forced().is_some(),
+            celsius: self.celsius,
+        }
     }
 
     pub fn queue(&self, now: Micros, p99_ttft: Option<Micros>) -> QueueStats {

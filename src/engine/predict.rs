@@ -102,8 +102,8 @@ mod tests {
     #[test]
     fn a_long_prompt_is_counted_in_chunks_that_were_seen() {
         let long = Ahead { own_tokens: 2_000, free_seats: 1, chunk_tokens: 5_000, ..Ahead::default() };
-        // At most 200 at a time: ten steps.
-        near(predicted_ms(long), 2_000 + 100);
+        // At most 100 at a time: twenty steps.
+        near(predicted_ms(long), 2_000 + 200);
         assert_eq!(ttft(&long, &StepCost::default()), None);
     }
 }

@@ -52,6 +52,7 @@ pub struct Model {
     kv_dtype: KvDtype,
 }
 
+#[allow(clippy::large_enum_variant)] // a process has one or two
 enum Placed {
     Cpu(Parts<Cpu>),
     Candle(Parts<Candle>),

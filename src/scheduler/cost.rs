@@ -1,28 +1,56 @@
-//! What a step costs, learnt from the steps that were taken. Pure.
+//! What a step costs, learned from the steps themselves.
 //!
-//! `t ≈ a·steps + b·prefill + c·decode + d·prefills + e·context`, fitted by recursive least squares with exponential
-//! forgetting (Haykin, *Adaptive Filter Theory*, chapter on RLS), a ridge from the initial covariance, and residuals
-//! clipped, so that one slow step on a shared machine does not change what is known of all others.
-//!
-//! Predictions use no negative coefficient: what the fit takes back in one place for having put too much in another is not
-//! believed, so predictions err towards too long. They reach twice as far as what was seen, not further.
+//! The time of a step is modelled as `t ≈ a·steps + b·prefill + c·decode + d·prefills + e·context` with no negative
+//! coefficient, fitted by recursive least squares with exponential forgetting (Ljung, "System Identification", 2nd ed., ch.
+//! 11) on the normal equations. The ridge pulls towards the estimate before instead of towards zero, so that what has not
+//! been seen for hours (prefills, in a long decode) is neither forgotten nor blown up.
 
 use std::ops::Add;
 
 use crate::units::Micros;
 
-/// What a step (or several, added up) computed.
+use super::plan::Chunk;
+
+/// The work of a step, or, summed, of a few.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepLoad {
+    /// Forward passes.
     pub steps: usize,
-    /// Tokens of prompts, or of sequences that are computed again.
+    /// Tokens of prompts, computed for the first time or again.
     pub prefill_tokens: usize,
-    /// Sequences that computed one token each.
     pub decode_tokens: usize,
-    /// Chunks of several tokens.
+    /// Sequences whose prompts went on.
     pub prefills: usize,
-    /// Cached tokens that all rows attended to, together.
+    /// KV entries read: for each computed token those at and before its position.
     pub context_tokens: usize,
+}
+
+impl StepLoad {
+    /// One forward pass without any work yet.
+    pub const STEP: StepLoad =
+        StepLoad { steps: 1, prefill_tokens: 0, decode_tokens: 0, prefills: 0, context_tokens: 0 };
+
+    pub fn of(chunk: &Chunk) -> StepLoad {
+        let (start, end) = (chunk.tokens.start as usize, chunk.tokens.end as usize);
+        if chunk.decode { StepLoad::decode(end) } else { StepLoad::prefill(start, end - start) }
+    }
+
+    /// One decode token that reads `context` KV entries.
+    pub fn decode(context: usize) -> StepLoad {
+        StepLoad { decode_tokens: 1, context_tokens: context, ..StepLoad::default() }
+    }
+
+    /// A prefill chunk of `tokens` behind `computed` others.
+    pub fn prefill(computed: usize, tokens: usize) -> StepLoad {
+        // The sum of computed + 1 … computed + tokens.
+        let context_tokens = tokens * computed + tokens * (tokens + 1) / 2;
+        StepLoad { prefill_tokens: tokens, prefills: 1, context_tokens, ..StepLoad::default() }
+    }
+
+    fn features(&self) -> Features {
+        let features = [self.steps, self.prefill_tokens, self.decode_tokens, self.prefills, self.context_tokens];
+        features.map(|count| (count as f64).min(LARGEST))
+    }
 }
 
 impl Add for StepLoad {
@@ -38,219 +66,230 @@ impl Add for StepLoad {
     }
 }
 
-const FEATURES: usize = 5;
-/// Per sample: what was seen 700 samples ago counts for half.
-const FORGETTING: f64 = 0.999;
-/// The variance of what is not known yet; without bound, forgetting would let it grow where nothing is seen.
-const MAX_VARIANCE: f64 = 1e6;
-/// How readily each feature is believed to cost something. Tokens before the number of prompts: while all chunks are alike
-/// nothing tells the two apart, and blaming tokens predicts longer steps for longer chunks.
-const PRIOR: [f64; FEATURES] = [1.0, 1.0, 1.0, 1e-3, 1.0];
-/// Samples before anything is predicted, and samples with prefill before prefill is.
-const ENOUGH: usize = 6;
-const ENOUGH_PREFILLS: usize = 3;
-/// Samples that are believed as they are.
-const TRUSTING: usize = 24;
-/// Residuals beyond so many times the usual one are cut to it.
-const CLIP: f64 = 4.0;
+const N: usize = 5;
+type Features = [f64; N];
+const STEPS: usize = 0;
+const PREFILLS: usize = 3;
+/// Larger counts and times are cut to this, so that no sum of squares ever overflows.
+const LARGEST: f64 = 1e12;
+/// What a sample still weighs when the next comes: about the last 100 count.
+const FORGETTING: f64 = 0.99;
+/// The weight of the estimate before, in samples.
+const RIDGE: f64 = 0.1;
+/// Samples before there is a prediction, and those among them that show each kind of work it is asked about.
+const MIN_SAMPLES: u64 = 8;
+const MIN_SAMPLES_OF_A_KIND: u64 = 4;
+/// How fast the spread follows residuals above and below it: trust is lost faster than won.
+const SPREAD_RISE: f64 = 0.1;
+const SPREAD_FALL: f64 = 0.05;
+/// The relative spread taken for granted at first.
+const FIRST_SPREAD: f64 = 0.1;
+/// A residual counts up to so many spreads; more is an outlier.
+const CLIP_SPREADS: f64 = 4.0;
+/// Spreads added to a prediction: 2.4 standard deviations if errors are normal, so 99 of 100 steps stay below it.
+const MARGIN_SPREADS: f64 = 3.0;
+/// Added at least, relative: no machine is quite linear.
+const MIN_MARGIN: f64 = 0.02;
+/// The relative spread below which clipping does not narrow: a model that fits perfectly must still be able to learn.
+const MIN_SPREAD: f64 = 0.05;
+const MIN_CLIP_MICROS: f64 = 50.0;
 
-/// A fitted model of step times.
-#[derive(Clone, Debug)]
+/// The measured cost of steps.
+#[derive(Clone, Debug, Default)]
 pub struct StepCost {
-    /// Seconds per unit of each feature, in the features' scale.
-    weights: [f64; FEATURES],
-    covariance: [[f64; FEATURES]; FEATURES],
-    samples: usize,
-    prefill_samples: usize,
-    /// Mean absolute residual, in seconds, of late.
-    usual_residual: f64,
-    most_prefill: usize,
+    /// Microseconds per unit of each feature, never negative.
+    coefficients: Features,
+    /// Weighted sums of x·xᵀ and of x·t over the samples.
+    moments: [Features; N],
+    targets: Features,
+    /// Mean square of each feature where it was not zero, the unit of the ridge.
+    scale: Features,
+    /// Samples in which each feature was not zero.
+    seen: [u64; N],
+    samples: u64,
+    /// Of steps without and with prefills: decode steps that fit to the microsecond say nothing about the others.
+    spreads: [Spread; 2],
+    /// The most prefill tokens that a sample had in one step.
+    reach: f64,
 }
 
-impl Default for StepCost {
-    fn default() -> StepCost {
-        let mut covariance = [[0.0; FEATURES]; FEATURES];
-        (0..FEATURES).for_each(|i| covariance[i][i] = 1e3 * PRIOR[i]);
-        StepCost {
-            weights: [0.0; FEATURES],
-            covariance,
-            samples: 0,
-            prefill_samples: 0,
-            usual_residual: 0.0,
-            most_prefill: 0,
+/// Running means of the absolute residual and of the prediction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread {
+    residual: f64,
+    predicted: f64,
+}
+
+impl Spread {
+    /// The first over the second.
+    fn relative(&self) -> f64 {
+        if self.predicted > 0.0 { self.residual / self.predicted } else { FIRST_SPREAD }
+    }
+
+    fn follow(&mut self, residual: f64, predicted: f64) {
+        if self.predicted == 0.0 {
+            *self = Spread { residual: FIRST_SPREAD * predicted, predicted };
         }
+        let rate = if residual > self.relative() * predicted { SPREAD_RISE } else { SPREAD_FALL };
+        self.residual += rate * (residual - self.residual);
+        self.predicted += rate * (predicted - self.predicted);
     }
 }
 
-/// Scaled so that all are near 1 in a usual step, or the covariance would be badly conditioned.
-fn features(load: &StepLoad) -> [f64; FEATURES] {
-    [
-        load.steps as f64,
-        load.prefill_tokens as f64 / 128.0,
-        load.decode_tokens as f64 / 16.0,
-        load.prefills as f64 / 2.0,
-        load.context_tokens as f64 / 16_384.0,
-    ]
-}
-
-fn dot(a: &[f64; FEATURES], b: &[f64; FEATURES]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
 impl StepCost {
-    /// A step of this load took so long.
+    /// Takes in that `load` took `elapsed`.
+    ///
+    /// A residual beyond four times the usual one (at least 20 % of the prediction) is clipped to that; since the usual
+    /// one grows with it, a lasting change is followed within ten steps and a single outlier moves next to nothing.
     pub fn observe(&mut self, load: &StepLoad, elapsed: Micros) {
         if load.steps == 0 {
             return;
         }
-        let x = features(load);
-        let residual = self.clipped(elapsed.as_secs_f64() - dot(&x, &self.weights));
-        let gain_direction = self.covariance.map(|row| dot(&row, &x));
-        let denominator = FORGETTING + dot(&x, &gain_direction);
-        for (weight, direction) in self.weights.iter_mut().zip(gain_direction) {
-            *weight += direction / denominator * residual;
+        let x = load.features();
+        let time = self.clipped(&x, (elapsed.0 as f64).min(LARGEST));
+        for i in 0..N {
+            for j in 0..N {
+                self.moments[i][j] = FORGETTING * self.moments[i][j] + x[i] * x[j];
+            }
+            self.targets[i] = FORGETTING * self.targets[i] + x[i] * time;
+            if x[i] > 0.0 {
+                let square = x[i] * x[i];
+                self.scale[i] += (square - self.scale[i]) * if self.seen[i] == 0 { 1.0 } else { 1.0 - FORGETTING };
+                self.seen[i] += 1;
+            }
         }
-        self.shrink(&gain_direction, denominator);
         self.samples += 1;
-        self.prefill_samples += usize::from(load.prefill_tokens > 0);
-        self.most_prefill = self.most_prefill.max(load.prefill_tokens / load.steps);
+        self.reach = self.reach.max(load.prefill_tokens as f64 / load.steps as f64);
+        self.coefficients = self.fit();
     }
 
-    fn clipped(&mut self, residual: f64) -> f64 {
-        let size = residual.abs();
-        if self.samples < TRUSTING {
-            self.usual_residual = 0.8 * self.usual_residual + 0.2 * size;
-            return residual;
-        }
-        let usual = self.usual_residual.max(1e-5);
-        // A machine that became slower is believed after a few steps: what is usual grows with what is seen.
-        self.usual_residual = 0.95 * usual + 0.05 * size.min(10.0 * usual);
-        residual.clamp(-CLIP * usual, CLIP * usual)
-    }
-
-    /// The covariance after a sample in this direction.
-    fn shrink(&mut self, direction: &[f64; FEATURES], denominator: f64) {
-        let before = self.covariance;
-        for i in 0..FEATURES {
-            for j in 0..FEATURES {
-                let shrunk = (before[i][j] - direction[i] * direction[j] / denominator) / FORGETTING;
-                self.covariance[i][j] = shrunk;
-            }
-        }
-        // Forgetting inflates what is not excited: held at its bound, by scaling row and column alike.
-        for i in 0..FEATURES {
-            let variance = self.covariance[i][i];
-            if variance > MAX_VARIANCE {
-                let scale = (MAX_VARIANCE / variance).sqrt();
-                for j in 0..FEATURES {
-                    self.covariance[i][j] *= scale;
-                    self.covariance[j][i] *= scale;
-                }
-            }
-        }
-    }
-
-    /// How long such a step will take. `None` before enough was seen, or for prefills larger than what was seen allows.
+    /// How long `load` will take at most, or nearly; `None` until enough was measured of each kind of work in it.
+    ///
+    /// Meant as a bound, so it errs upwards: to the fit it adds three mean errors (at least 2 %), and for chunks longer than any seen
+    /// the fixed costs in proportion, since from chunks of one size nobody can tell fixed cost from cost per token.
     pub fn predict(&self, load: &StepLoad) -> Option<Micros> {
-        let known = self.samples >= ENOUGH;
-        let reaches = load.prefill_tokens == 0 || load.prefill_tokens <= self.reach();
-        if !known || !reaches {
+        let x = load.features();
+        let known = x.iter().zip(self.seen).all(|(&x, seen)| x == 0.0 || seen >= MIN_SAMPLES_OF_A_KIND);
+        if self.samples < MIN_SAMPLES || !known {
             return None;
         }
-        let weights = self.weights.map(|weight| weight.max(0.0));
-        let seconds = dot(&features(load), &weights);
-        seconds.is_finite().then(|| Micros::from_secs_f64(seconds))
+        let beyond = if self.reach > 0.0 { (load.prefill_tokens as f64 / self.reach - 1.0).max(0.0) } else { 0.0 };
+        let fixed = self.coefficients[STEPS] * x[STEPS] + self.coefficients[PREFILLS] * x[PREFILLS];
+        let margin = (MARGIN_SPREADS * self.spreads[kind(&x)].relative()).max(MIN_MARGIN);
+        let time = (dot(&self.coefficients, &x) + beyond * fixed) * (1.0 + margin);
+        Some(Micros(time.ceil().min(LARGEST) as u64))
     }
 
-    /// Prefill tokens in a step up to which a prediction is worth something.
+    /// The most prefill tokens that a step had.
     pub fn reach(&self) -> usize {
-        if self.prefill_samples < ENOUGH_PREFILLS { 0 } else { 2 * self.most_prefill }
+        self.reach as usize
     }
+
+    /// The most tokens, up to `most`, that a prefill chunk behind `computed` others may have so that a step of `load` and
+    /// the chunk takes no longer than `limit`. `None` as for [`StepCost::predict`].
+    pub(super) fn longest_chunk(&self, load: StepLoad, computed: usize, most: usize, limit: Micros) -> Option<usize> {
+        let takes = |tokens: usize| self.predict(&(load + StepLoad::prefill(computed, tokens)));
+        takes(1)?;
+        // Predictions rise with the length: all below `low` fit, none from `high` on.
+        let (mut low, mut high) = (0, most + 1);
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            if takes(middle)? <= limit { low = middle } else { high = middle }
+        }
+        Some(low)
+    }
+
+    /// Microseconds per step, per prefill token, per decode token, per concurrent prefill and per KV entry read.
+    pub fn coefficients(&self) -> [f64; 5] {
+        self.coefficients
+    }
+
+    /// Steps, or calls of a few steps, that were measured.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// The mean absolute error of the fit relative to what it predicts, for the kind of steps that it predicts worse.
+    pub fn spread(&self) -> f64 {
+        self.spreads.iter().map(Spread::relative).fold(0.0, f64::max)
+    }
+
+    /// The time that counts for a sample; keeps the spread.
+    fn clipped(&mut self, x: &Features, time: f64) -> f64 {
+        if self.samples < MIN_SAMPLES {
+            return time;
+        }
+        let expected = dot(&self.coefficients, x);
+        let spread = &mut self.spreads[kind(x)];
+        let clip = (CLIP_SPREADS * spread.relative().max(MIN_SPREAD) * expected).max(MIN_CLIP_MICROS);
+        let residual = time - expected;
+        // Up to twice the clip: the spread, and with it the clip, must be able to grow.
+        spread.follow(residual.abs().min(2.0 * clip), expected);
+        expected + residual.clamp(-clip, clip)
+    }
+
+    /// The coefficients of least squares that are not negative: the most negative one is set to zero and the others
+    /// fitted again, until none is. (Not always the exact constrained optimum, which five features do not need.)
+    fn fit(&self) -> Features {
+        let mut active = self.seen.map(|seen| seen > 0);
+        loop {
+            let fitted = self.solve(&active);
+            let worst = (0..N).min_by(|&i, &j| fitted[i].total_cmp(&fitted[j])).unwrap_or(0);
+            if !fitted.iter().all(|x| x.is_finite()) {
+                return self.coefficients;
+            }
+            if fitted[worst] >= 0.0 {
+                return fitted;
+            }
+            active[worst] = false;
+        }
+    }
+
+    /// Solves the regularised normal equations for the active coefficients; the others are zero.
+    fn solve(&self, active: &[bool; N]) -> Features {
+        let (mut matrix, mut right) = ([[0.0; N]; N], [0.0; N]);
+        for i in 0..N {
+            if !active[i] {
+                matrix[i][i] = 1.0;
+                continue;
+            }
+            let ridge = RIDGE * self.scale[i];
+            for j in (0..N).filter(|&j| active[j]) {
+                matrix[i][j] = self.moments[i][j];
+            }
+            matrix[i][i] += ridge;
+            right[i] = self.targets[i] + ridge * self.coefficients[i];
+        }
+        eliminate(matrix, right)
+    }
+}
+
+/// Gaussian elimination without pivoting, which is stable for the positive definite matrix that the ridge makes.
+fn eliminate(mut matrix: [Features; N], mut right: Features) -> Features {
+    for k in 0..N {
+        let (above, below) = matrix.split_at_mut(k + 1);
+        let pivot = &above[k];
+        for (i, row) in (k + 1..N).zip(below) {
+            let factor = row[k] / pivot[k];
+            row.iter_mut().zip(pivot).for_each(|(x, p)| *x -= factor * p);
+            right[i] -= factor * right[k];
+        }
+    }
+    for k in (0..N).rev() {
+        let known: f64 = (k + 1..N).map(|j| matrix[k][j] * right[j]).sum();
+        right[k] = (right[k] - known) / matrix[k][k];
+    }
+    right
+}
+
+fn kind(x: &Features) -> usize {
+    usize::from(x[PREFILLS] > 0.0)
+}
+
+fn dot(a: &Features, b: &Features) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A machine with known costs, in microseconds.
-    fn truth(load: &StepLoad) -> f64 {
-        3_000.0 * load.steps as f64
-            + 250.0 * load.prefill_tokens as f64
-            + 400.0 * load.decode_tokens as f64
-            + 0.05 * load.context_tokens as f64
-    }
-
-    fn loads(count: usize) -> impl Iterator<Item = StepLoad> {
-        let mut state = 9u64;
-        let mut next = move |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            ((state >> 33) % n) as usize
-        };
-        (0..count).map(move |_| {
-            let (decode_tokens, prefill_tokens) = (next(32), if next(3) == 0 { next(512) } else { 0 });
-            StepLoad {
-                steps: 1,
-                prefill_tokens,
-                decode_tokens,
-                prefills: prefill_tokens.div_ceil(200),
-                context_tokens: decode_tokens * (100 + next(900)) + prefill_tokens * 50,
-            }
-        })
-    }
-
-    fn relative_error(cost: &StepCost) -> f64 {
-        let errors = loads(400).skip(300).filter_map(|load| {
-            let predicted = cost.predict(&load)?.0 as f64;
-            Some((predicted - truth(&load)).abs() / truth(&load))
-        });
-        errors.fold(0.0, f64::max)
-    }
-
-    #[test]
-    fn known_costs_are_learnt() {
-        let mut cost = StepCost::default();
-        loads(200).for_each(|load| cost.observe(&load, Micros(truth(&load) as u64)));
-        assert!(relative_error(&cost) < 0.03, "{}", relative_error(&cost));
-    }
-
-    #[test]
-    fn one_slow_step_in_ten_does_not_mislead_and_a_slower_machine_is_believed() {
-        let mut cost = StepCost::default();
-        for (n, load) in loads(400).enumerate() {
-            let slow = if n > 20 && n % 10 == 0 { 20.0 } else { 1.0 };
-            cost.observe(&load, Micros((truth(&load) * slow) as u64));
-        }
-        assert!(relative_error(&cost) < 0.6, "{}", relative_error(&cost));
-        let mut cost = StepCost::default();
-        loads(200).for_each(|load| cost.observe(&load, Micros(truth(&load) as u64)));
-        loads(3_000).for_each(|load| cost.observe(&load, Micros((truth(&load) * 3.0) as u64)));
-        let load = loads(7).last().unwrap();
-        let ratio = cost.predict(&load).unwrap().0 as f64 / truth(&load);
-        assert!((2.5..3.5).contains(&ratio), "{ratio}");
-    }
-
-    #[test]
-    fn nothing_is_predicted_beyond_what_was_seen() {
-        let mut cost = StepCost::default();
-        let decode = StepLoad { steps: 1, decode_tokens: 4, context_tokens: 400, ..StepLoad::default() };
-        assert_eq!(cost.predict(&decode), None);
-        (0..100).for_each(|_| cost.observe(&decode, Micros(5_000)));
-        assert!(cost.predict(&decode).unwrap().0.abs_diff(5_000) < 300);
-        let prefill = |tokens| StepLoad { prefill_tokens: tokens, prefills: 1, ..decode };
-        assert_eq!(cost.predict(&prefill(16)), None);
-        (0..5).for_each(|_| cost.observe(&prefill(32), Micros(13_000)));
-        assert!(cost.predict(&prefill(64)).is_some() && cost.predict(&prefill(65)).is_none());
-    }
-
-    #[test]
-    fn years_of_the_same_step_keep_everything_finite() {
-        let mut cost = StepCost::default();
-        let decode = StepLoad { steps: 1, decode_tokens: 1, context_tokens: 10, ..StepLoad::default() };
-        (0..200_000).for_each(|n| cost.observe(&decode, Micros(1_000 + n % 7)));
-        let predicted = cost.predict(&decode).unwrap().0;
-        assert!((900..1_100).contains(&predicted), "{predicted}");
-        assert!(cost.covariance.iter().flatten().all(|x| x.is_finite()));
-        cost.observe(&StepLoad { prefill_tokens: 512, prefills: 3, ..decode }, Micros(200_000));
-        assert!(cost.predict(&decode).unwrap().0 < 50_000);
-    }
-}
+#[path = "cost_tests.rs"]
+mod tests;

@@ -10,9 +10,10 @@
 //! `Running` always has one. There is no prefill phase: a sequence has known tokens and computed
 //! tokens, a step brings the second closer to the first, and who reaches the end draws.
 //!
-//! `planning.rs` builds a step: `policy/` orders, `budget.rs` counts tokens, sequences and predicted time (`cost.rs`),
-//! `preempt.rs` chooses victims, `thermal.rs` says what the temperature allows.
+//! `planning` makes the plan: a [`policy`] says who goes first, [`StepCost`] how much prefill fits beside decodes, `preempt`
+//! who yields when the pool runs dry.
 
+mod blocks;
 mod budget;
 mod cost;
 mod plan;
@@ -20,23 +21,23 @@ mod planning;
 pub mod policy;
 mod preempt;
 mod sequence;
-pub mod thermal;
+mod views;
 
 use std::collections::VecDeque;
 
-use crate::kv::{BlockPool, BlockTable};
-use crate::report::SequenceView;
+use crate::kv::BlockPool;
 use crate::request::{Event, Request, RequestError};
 use crate::step::{BatchChunk, Outcome, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId};
 
-use policy::{PolicyConfig, PolicyExecutor};
-use thermal::Level;
-
 pub use cost::{StepCost, StepLoad};
 pub use plan::{Chunk, StepPlan};
+pub use policy::thermal;
+pub use policy::{PolicyConfig, PolicyConfigError, PolicyExecutor, PolicyKind};
 pub use preempt::Preemption;
 use sequence::{Advance, Running, Waiting};
+use thermal::Level;
+pub use views::Backlog;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -48,67 +49,69 @@ pub struct Config {
     pub max_model_len: usize,
     pub preemption: Preemption,
     pub policy: PolicyConfig,
-    /// While sequences decode, a step's prefills are cut so that it takes no longer, as predicted; `None` is no limit.
+    /// How long prefills may keep decoding sequences waiting for their next token.
     pub max_stall: Option<Micros>,
 }
 
-/// What is still to be computed, for predictions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Backlog {
-    /// Known and not computed, of sequences that wait or prefill.
-    pub prefill_tokens: usize,
-    pub decoding: usize,
-    /// Tokens that those attend to.
-    pub context_tokens: usize,
+impl Config {
+    fn assert_sound(&self) {
+        assert!(self.max_num_seqs > 0 && self.max_num_batched_tokens > 0, "a step needs a seat and a token");
+    }
 }
 
 #[derive(Debug)]
 pub struct Scheduler {
     config: Config,
+    policy: PolicyExecutor,
+    cost: StepCost,
+    heat: Level,
     /// Admission order; preempted sequences are at the head, the oldest first.
     waiting: VecDeque<Waiting>,
     /// In the order of arrival, oldest first: the oldest takes blocks before anyone else can.
     running: Vec<Running>,
     arrivals: u64,
     preemptions_total: u64,
-    policy: PolicyExecutor,
-    cost: StepCost,
-    thermal: Level,
 }
 
 impl Scheduler {
     pub fn new(config: Config) -> Scheduler {
-        assert!(config.max_num_seqs > 0 && config.max_num_batched_tokens > 0, "a step needs a seat and a token");
+        config.assert_sound();
         Scheduler {
             config,
+            policy: PolicyExecutor::new(config.policy),
+            cost: StepCost::default(),
+            heat: Level::Nominal,
             waiting: VecDeque::new(),
             running: Vec::new(),
             arrivals: 0,
             preemptions_total: 0,
-            policy: PolicyExecutor::new(config.policy),
-            cost: StepCost::default(),
-            thermal: Level::Nominal,
         }
     }
 
-    /// Other limits or another policy, from the next plan on. Who runs goes on running: with fewer seats than sequences,
-    /// seats are not given out again until enough are free.
+    /// From the next plan on. Nobody is evicted: with fewer seats than sequences run, seats stay empty until enough have
+    /// ended. Another policy begins without memory.
     pub fn configure(&mut self, config: Config) {
-        assert!(config.max_num_seqs > 0 && config.max_num_batched_tokens > 0, "a step needs a seat and a token");
+        config.assert_sound();
         if config.policy != self.config.policy {
             self.policy.set_policy(config.policy);
         }
         self.config = config;
     }
 
-    /// From [`Level::Serious`] on the batch is halved; in an emergency nothing is planned.
+    /// From the next plan on. Serious and Critical halve the sequences of a step, who then take turns, and the seats;
+    /// Emergency stops both.
     pub fn set_thermal(&mut self, level: Level) {
-        self.thermal = level;
+        self.heat = level;
     }
 
-    /// A step of this load took so long.
+    /// Takes in that steps of `load` took `elapsed`.
     pub fn observe(&mut self, load: &StepLoad, elapsed: Micros) {
         self.cost.observe(load, elapsed);
+    }
+
+    /// How long `load` will take; see [`StepCost::predict`].
+    pub fn predict(&self, load: &StepLoad) -> Option<Micros> {
+        self.cost.predict(load)
     }
 
     pub fn cost(&self) -> &StepCost {
@@ -167,7 +170,7 @@ impl Scheduler {
     ) {
         let seq = chunk.seq;
         let max_model_len = self.config.max_model_len;
-        let Some(running) = self.running.iter_mut().find(|r| r.id() == seq) else { return };
+        let Some(running) = self.find_mut(seq) else { return };
         running.computed = chunk.tokens.end;
         let end = match outcome {
             None if chunk.sample => Some(Event::Failed(RequestError::StepFailed)),
@@ -200,67 +203,20 @@ impl Scheduler {
         self.waiting.len() < before
     }
 
-    /// Sequences without blocks: new ones and preempted ones.
-    pub fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-
-    pub fn running(&self) -> usize {
-        self.running.len()
-    }
-
-    /// Seats, as many as the temperature allows.
-    pub fn seats(&self) -> usize {
-        self.thermal.batch(self.config.max_num_seqs)
-    }
-
-    /// How many more sequences could run if there were blocks.
-    pub fn free_seats(&self) -> usize {
-        self.seats().saturating_sub(self.running.len() + self.waiting.len())
-    }
-
-    /// Live sequences whose deadline has passed, and what their clients are to hear.
-    pub fn overdue(&self, now: Micros) -> Vec<(SeqId, RequestError)> {
-        let overdue = self.requests().filter(|request| request.is_overdue(now));
-        overdue.map(|request| (request.id(), request.timed_out())).collect()
-    }
-
-    fn requests(&self) -> impl Iterator<Item = &Request> {
-        self.running.iter().map(Running::request).chain(self.waiting.iter().map(Waiting::request))
-    }
-
-    /// All live sequences: who runs, oldest first, then who waits.
-    pub fn sequences(&self) -> Vec<SequenceView> {
-        self.running.iter().map(Running::view).chain(self.waiting.iter().map(Waiting::view)).collect()
-    }
-
-    pub fn backlog(&self) -> Backlog {
-        let mut backlog = Backlog::default();
-        for running in &self.running {
-            if running.decodes() {
-                backlog.decoding += 1;
-                backlog.context_tokens += running.tokens().len();
-            } else {
-                backlog.prefill_tokens += running.remaining();
-            }
-        }
-        backlog.prefill_tokens += self.waiting.iter().map(Waiting::known).sum::<usize>();
-        backlog
-    }
-
-    pub fn preemptions_total(&self) -> u64 {
-        self.preemptions_total
-    }
-
-    /// For recounts in tests: every table that holds blocks.
-    pub fn tables(&self) -> impl Iterator<Item = &BlockTable> + '_ {
-        self.running.iter().map(|running| &running.table)
-    }
-
     fn find(&self, seq: SeqId) -> Option<&Running> {
         self.running.iter().find(|running| running.id() == seq)
     }
+
+    fn find_mut(&mut self, seq: SeqId) -> Option<&mut Running> {
+        self.running.iter_mut().find(|running| running.id() == seq)
+    }
 }
 
+#[cfg(test)]
+mod change_tests;
+#[cfg(test)]
+mod policy_tests;
+#[cfg(test)]
+mod stall_tests;
 #[cfg(test)]
 mod tests;

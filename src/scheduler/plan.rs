@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::cost::StepLoad;
 use crate::report::{Preempted, Wait};
 use crate::units::{Micros, SeqId};
+
+use super::cost::StepLoad;
 
 /// A token range of one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub struct Chunk {
     pub tokens: Range<u32>,
     /// The range reaches the last known token: the step draws the next.
     pub sample: bool,
-    /// Only the token drawn last is computed. For metrics: nothing is decided by it.
+    /// Only the token drawn last is computed. For metrics and costs: nothing else is decided by it.
     pub decode: bool,
 }
 
@@ -23,26 +24,33 @@ pub struct StepPlan {
     pub chunks: Vec<Chunk>,
     /// Sequences that took a seat in this step.
     pub admitted: Vec<SeqId>,
-    /// Sequences that lost their blocks to others while this step was planned.
+    /// Sequences that lost their blocks while this step was planned; `by` is the sequence itself when its own growth
+    /// found nobody who should yield before it.
     pub preempted: Vec<Preempted>,
-    /// Live sequences that compute nothing in this step, and why.
+    /// Every other live sequence, and why it computes nothing in this step.
     pub waits: Vec<(SeqId, Wait)>,
+    /// The work of `chunks`.
     pub load: StepLoad,
-    /// How long it will take, as far as the cost of a step is known.
+    /// How long it will take at most, or nearly; `None` while too little was measured.
     pub predicted: Option<Micros>,
 }
 
 impl StepPlan {
+    pub(super) fn push(&mut self, chunk: Chunk) {
+        self.load = self.load + StepLoad::of(&chunk);
+        self.chunks.push(chunk);
+    }
+
     pub fn holds(&self, seq: SeqId) -> bool {
         self.chunks.iter().any(|chunk| chunk.seq == seq)
     }
 
     pub fn prefill_tokens(&self) -> usize {
-        self.chunks.iter().filter(|chunk| !chunk.decode).map(|chunk| chunk.tokens.len()).sum()
+        self.load.prefill_tokens
     }
 
     pub fn decode_tokens(&self) -> usize {
-        self.chunks.iter().filter(|chunk| chunk.decode).count()
+        self.load.decode_tokens
     }
 
     pub fn is_decode_only(&self) -> bool {

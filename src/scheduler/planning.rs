@@ -1,234 +1,222 @@
-//! One step: who computes what, and whose blocks it takes.
+//! How a step is planned.
+//!
+//! ```text
+//! policy's order ─▶ decodes ─▶ prompts under way ─▶ admissions ─▶ decodes that found no token before
+//! ```
+//! Decodes take their blocks first and by age, whoever comes first in the budget: an old sequence must find those whose
+//! blocks it may take still without a chunk.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::HashSet;
 
-use super::budget::Draft;
-use super::plan::StepPlan;
-use super::policy::{PolicyKind, SchedulingPlan, SessionView};
-use super::sequence::{Running, Waiting};
-use super::thermal::Level;
-use super::{BlockPool, BlockTable, Scheduler};
-use crate::report::{Preempted, Wait};
+use crate::kv::BlockPool;
+use crate::report::Wait;
 use crate::units::{Micros, SeqId};
 
+use super::Scheduler;
+use super::budget::{Draft, MIN_CHUNK};
+use super::cost::StepLoad;
+use super::plan::StepPlan;
+use super::policy::thermal::Level;
+use super::policy::{PolicyKind, SchedulingPlan};
+use super::sequence::{Running, Waiting};
+
+/// Steps after which a running sequence that was passed over comes first, whatever the policy prefers.
+const PATIENCE: u32 = 8;
+
 impl Scheduler {
-    /// The next step, blocks taken for it; `None` when nothing is live, or nothing may run. Each plan must be committed.
+    /// The next step, blocks taken for it; `None` when nothing is live or the heat forbids any step. Each plan must be
+    /// committed.
     ///
-    /// All who decode do so as far as the step has room. The policy says in which order, and whether prefills (those under
-    /// way, then admissions in the order of the queue) come after them, before them, or later.
+    /// Every running sequence decodes that finds room; the policy says who comes first, and each comes within bounded
+    /// time. While some decode, prefills are cut so that the step stays within `max_stall`. Admissions stop at the first
+    /// that does not fit.
     pub fn plan(&mut self, pool: &mut BlockPool, now: Micros) -> Option<StepPlan> {
-        if self.thermal == Level::Emergency {
+        if self.heat == Level::Emergency || (self.running.is_empty() && self.waiting.is_empty()) {
             return None;
         }
-        let cost = self.cost.clone();
-        let mut draft = self.draft(&cost);
-        let turn = self.turn(draft.tokens());
-        // Blocks first: who decodes must not lose a step to a newcomer that took the last one.
-        for seq in self.oldest_first(turn.decode_ids.clone()) {
-            if self.make_room(seq, 1, &mut draft, pool) {
-                draft.keep(seq);
-            }
-        }
-        let ready: Vec<SeqId> = turn.decode_ids.into_iter().filter(|seq| draft.keeps(*seq)).collect();
-        if self.config.policy.kind == PolicyKind::LatencyFirst {
-            // Prefill wins, but not against a stream that has waited as long as it may.
-            let (late, others) = ready.into_iter().partition::<Vec<_>, _>(|&seq| self.is_late(seq, &draft, now));
-            self.decode(&late, &mut draft, now);
-            self.prefill(&turn.prefill_ids, &mut draft, pool, now);
-            self.decode(&others, &mut draft, now);
-        } else {
-            self.decode(&ready, &mut draft, now);
-            self.prefill(&turn.prefill_ids, &mut draft, pool, now);
-        }
-        if draft.plan.chunks.is_empty() {
-            self.rescue(&mut draft, pool, now);
-        }
-        self.explain(&turn.prefill_ids, &mut draft);
-        let plan = draft.finish();
+        self.running.iter_mut().filter(|r| r.is_decoding()).for_each(|r| _ = r.token_at.get_or_insert(now));
+        let mut draft = Draft::new(self.config.max_num_batched_tokens, self.sequences_per_step());
+        let starved = self.starved_prompt(draft.tokens);
+        let slots = draft.slots_beside(starved.map(|(_, tokens)| tokens));
+        let turn = self.turn(slots);
+        draft.limit = self.time_limit(slots);
+
+        let decodes = self.first_decodes(&turn, slots, &draft, now);
+        self.extend_decodes(&decodes, &mut draft, pool);
+        draft.to_come = self.decodes_to_come(&draft);
+        let prompts = starved.map(|(seq, _)| seq).into_iter().chain(turn.prefill_ids.iter().copied());
+        self.extend_prompts(prompts, &mut draft, pool);
+        let prompts_wait =
+            if turn.prefill_ids.is_empty() { Some(Wait::DecodeBurst) } else { self.admit(&mut draft, pool) };
+        self.extend_late_decodes(&turn, &mut draft, pool);
+        self.extend_oldest_if_nobody(&mut draft, pool);
+        let plan = self.settle(draft, prompts_wait);
         (!plan.chunks.is_empty()).then_some(plan)
     }
 
-    fn turn(&mut self, tokens: usize) -> SchedulingPlan {
-        let sessions = self.sessions();
-        let mut slots = self.seats().min(tokens);
-        if self.config.policy.kind == PolicyKind::LatencyFirst {
-            // It gives slots to prefills before decodes. Here both share the tokens and seats that the draft counts, and a
-            // prompt that finds no seat must not keep anyone from decoding.
-            slots += sessions.iter().filter(|session| !session.decoding).count();
+    /// Heat halves the batch; else everyone running may be in it, also while surplus seats drain.
+    fn sequences_per_step(&self) -> usize {
+        match self.heat {
+            Level::Nominal | Level::Fair => usize::MAX,
+            Level::Serious | Level::Critical | Level::Emergency => (self.config.max_num_seqs / 2).max(1),
         }
+    }
+
+    /// The prompt under way that was passed over for longest, if for too long and longer than any decode, and the tokens to
+    /// be kept for it: no more than half of what there are, if there are two.
+    fn starved_prompt(&self, tokens: usize) -> Option<(SeqId, usize)> {
+        let longest = self.running.iter().max_by_key(|r| (r.passed_over, r.is_decoding(), Reverse(r.arrival)))?;
+        let starved = longest.passed_over >= PATIENCE && !longest.is_decoding();
+        starved.then(|| (longest.id(), longest.remaining().min(MIN_CHUNK).min(tokens.div_ceil(2))))
+    }
+
+    fn turn(&mut self, slots: usize) -> SchedulingPlan {
+        let sessions: Vec<_> =
+            self.running.iter().map(Running::session).chain(self.waiting.iter().map(Waiting::session)).collect();
         self.policy.tick(&sessions, slots)
     }
 
-    fn draft<'a>(&self, cost: &'a super::StepCost) -> Draft<'a> {
-        let full = if self.thermal >= Level::Serious { Wait::Thermal } else { Wait::Seats };
-        let stall = self.config.max_stall.filter(|_| self.running.iter().any(Running::decodes));
-        Draft::new(self.config.max_num_batched_tokens, self.seats(), full, stall, cost)
+    /// What the step may take so that none that decodes waits longer than `max_stall`, also when they need several steps
+    /// to have each its turn.
+    fn time_limit(&self, slots: usize) -> Option<Micros> {
+        let decoding = self.running.iter().filter(|r| r.is_decoding()).count();
+        let turns = decoding.div_ceil(slots.max(1));
+        self.config.max_stall.filter(|_| turns > 0).map(|stall| Micros(stall.0 / turns as u64))
     }
 
-    fn sessions(&self) -> Vec<SessionView> {
-        let running = self.running.iter().map(|running| SessionView {
-            id: running.id(),
-            decoding: running.decodes(),
-            current_token: running.tokens().last().copied().filter(|_| running.decodes()),
-            generated: running.generated(),
-            arrival: running.arrival,
-            prefill_remaining: if running.decodes() { 0 } else { running.remaining() },
+    /// Those that decode before any prompt takes tokens.
+    fn first_decodes(&self, turn: &SchedulingPlan, slots: usize, draft: &Draft, now: Micros) -> Vec<SeqId> {
+        if self.policy.kind() == PolicyKind::Fair {
+            // Its rotation is what keeps everyone going; exceptions would only put it out of step.
+            return turn.decode_ids.clone();
+        }
+        let prompts = self.prompt_demand(draft);
+        let (ahead, ahead_tokens) = match self.policy.kind() {
+            PolicyKind::Fair => (0, 0),
+            PolicyKind::LatencyFirst => (prompts.prefills, prompts.prefill_tokens),
+            PolicyKind::ThroughputFirst if turn.prefill_ids.is_empty() => (0, 0),
+            // The burst is over, but a batch that stands still while prompts are computed is no throughput: they share.
+            PolicyKind::ThroughputFirst => {
+                let half = |all: usize| all.div_ceil(2);
+                (prompts.prefills.min(half(draft.sequences)), prompts.prefill_tokens.min(half(draft.tokens)))
+            }
+        };
+        let mut chosen = self.overdue_decodes(prompts, draft, now);
+        chosen.truncate(slots);
+        let room = slots.min(draft.tokens.saturating_sub(ahead_tokens)).min(draft.sequences.saturating_sub(ahead));
+        let others = turn.decode_ids.iter().filter(|seq| !chosen.contains(seq)).copied();
+        let others: Vec<SeqId> = others.take(room.saturating_sub(chosen.len())).collect();
+        [chosen, others].concat()
+    }
+
+    /// The prompts that would go on if nobody decoded.
+    fn prompt_demand(&self, draft: &Draft) -> StepLoad {
+        let under_way = self.running.iter().map(|r| (r.computed as usize, r.prefill_remaining()));
+        let seats = self.seats().saturating_sub(self.running.len());
+        let admissible = self.waiting.iter().take(seats).map(|w| (0, w.known()));
+        let mut tokens = draft.tokens;
+        let mut demand = StepLoad::default();
+        for (computed, remaining) in under_way.chain(admissible).filter(|(_, remaining)| *remaining > 0) {
+            let chunk = remaining.min(tokens);
+            if chunk == 0 || demand.prefills == draft.sequences {
+                break;
+            }
+            tokens -= chunk;
+            demand = demand + StepLoad::prefill(computed, chunk);
+        }
+        demand
+    }
+
+    /// Decoding sequences that were passed over for too long, or whose next token would come later than `max_stall` after
+    /// the last if `prompts` went before them; longest passed over first.
+    fn overdue_decodes(&self, prompts: StepLoad, draft: &Draft, now: Micros) -> Vec<SeqId> {
+        // Whoever is left out now has its token at the end of the step after this one, so two steps count.
+        let two_steps = draft.limit.map(|limit| {
+            let load = draft.plan.load + prompts + self.decodes_to_come(draft);
+            let step = self.predict(&load).unwrap_or(limit).min(limit);
+            step + step
         });
-        let waiting = self.waiting.iter().map(|waiting| SessionView {
-            id: waiting.id(),
-            decoding: false,
-            current_token: None,
-            generated: 0,
-            arrival: waiting.arrival,
-            prefill_remaining: waiting.known(),
-        });
-        running.chain(waiting).collect()
+        let is_late = |r: &Running| {
+            let age = now.since(r.token_at.unwrap_or(now));
+            two_steps.zip(self.config.max_stall).is_some_and(|(steps, stall)| age + steps > stall)
+        };
+        let decoding = self.running.iter().filter(|r| r.is_decoding());
+        let mut overdue: Vec<&Running> = decoding.filter(|r| r.passed_over >= PATIENCE || is_late(r)).collect();
+        overdue.sort_by_key(|r| (Reverse(r.passed_over), r.arrival));
+        overdue.into_iter().map(Running::id).collect()
     }
 
-    /// The oldest of all goes first where it is among them, so that what it needs is not taken by others of its step.
-    fn oldest_first(&self, mut order: Vec<SeqId>) -> Vec<SeqId> {
-        let oldest = self.running.first().map(Running::id);
-        if let Some(at) = order.iter().position(|seq| Some(*seq) == oldest) {
-            order[..=at].rotate_right(1);
+    fn extend_decodes(&mut self, chosen: &[SeqId], draft: &mut Draft, pool: &mut BlockPool) {
+        let chosen: HashSet<SeqId> = chosen.iter().copied().collect();
+        let by_age: Vec<SeqId> = self.running.iter().map(Running::id).filter(|seq| chosen.contains(seq)).collect();
+        for seq in by_age {
+            self.extend(seq, 1, draft, pool);
         }
-        order
     }
 
-    /// Whether a stream would wait for longer than it may if this step went by without it.
-    fn is_late(&self, seq: SeqId, draft: &Draft, now: Micros) -> bool {
-        let (Some(limit), Some(running)) = (self.config.max_stall, self.find(seq)) else { return false };
-        let step = self.cost.predict(&draft.plan.load).unwrap_or_default().max(Micros(limit.0 / 2));
-        now.since(running.last_turn) + step > limit
+    pub(super) fn unplanned_decodes(&self, draft: &Draft) -> impl Iterator<Item = &Running> {
+        let planned: HashSet<SeqId> = draft.plan.chunks.iter().map(|chunk| chunk.seq).collect();
+        self.running.iter().filter(move |r| r.is_decoding() && !planned.contains(&r.id()))
     }
 
-    /// Chunks for those whose blocks are there.
-    fn decode(&mut self, ready: &[SeqId], draft: &mut Draft, now: Micros) {
-        for &seq in ready {
-            // Preempted for a later one of the same turn.
-            let Some(running) = self.running.iter_mut().find(|running| running.id() == seq) else { continue };
-            match draft.allows(1, running.computed as usize, true) {
-                Ok(_) => {
-                    running.last_turn = now;
-                    draft.push(running.chunk(1));
-                }
-                Err(cause) => draft.waits(seq, cause),
+    fn decodes_to_come(&self, draft: &Draft) -> StepLoad {
+        let decodes = self.unplanned_decodes(draft).take(draft.slots());
+        decodes.fold(StepLoad::default(), |sum, r| sum + StepLoad::decode(r.tokens().len()))
+    }
+
+    /// Prompts under way, in the given order.
+    fn extend_prompts(&mut self, order: impl Iterator<Item = SeqId>, draft: &mut Draft, pool: &mut BlockPool) {
+        for seq in order {
+            let Some(running) = self.find(seq).filter(|_| !draft.plan.holds(seq)) else { continue };
+            match draft.affordable(running.computed as usize, running.remaining(), &self.cost) {
+                Ok(tokens) => self.extend(seq, tokens, draft, pool),
+                Err(short) => draft.plan.waits.push((seq, short)),
             }
         }
     }
 
-    /// Chunks for the prompts under way, in the policy's order, then seats for those who wait.
-    fn prefill(&mut self, order: &[SeqId], draft: &mut Draft, pool: &mut BlockPool, now: Micros) {
-        for &seq in order {
-            let Some(running) = self.find(seq) else { continue };
-            match draft.allows(running.remaining(), running.computed as usize, false) {
-                Ok(tokens) => self.push_chunk(seq, tokens, draft, pool, now),
-                Err(cause) => draft.waits(seq, cause),
-            }
-        }
-        // Who was just preempted must not take the blocks back in the same step.
-        if draft.plan.preempted.is_empty() && self.waiting.iter().any(|waiting| order.contains(&waiting.id())) {
-            self.admit(draft, pool, now);
+    /// Decodes that the prompts left room for after all.
+    fn extend_late_decodes(&mut self, turn: &SchedulingPlan, draft: &mut Draft, pool: &mut BlockPool) {
+        let late: Vec<SeqId> = self.unplanned_decodes(draft).map(Running::id).collect();
+        let preferred = turn.decode_ids.iter().filter(|seq| late.contains(seq));
+        let others = late.iter().filter(|seq| !turn.decode_ids.contains(seq));
+        let chosen: Vec<SeqId> = preferred.chain(others).take(draft.slots()).copied().collect();
+        self.extend_decodes(&chosen, draft, pool);
+    }
+
+    /// When everyone who had a turn gave way, the oldest goes on: a step that plans nothing would come back for ever.
+    fn extend_oldest_if_nobody(&mut self, draft: &mut Draft, pool: &mut BlockPool) {
+        if let (true, Some(oldest)) = (draft.plan.chunks.is_empty(), self.running.first()) {
+            self.extend(oldest.id(), draft.tokens, draft, pool);
         }
     }
 
-    fn push_chunk(&mut self, seq: SeqId, tokens: usize, draft: &mut Draft, pool: &mut BlockPool, now: Micros) {
-        if !self.make_room(seq, tokens, draft, pool) {
-            return;
-        }
-        if let Some(running) = self.running.iter_mut().find(|running| running.id() == seq) {
-            running.last_turn = now;
-            draft.push(running.chunk(tokens));
-        }
-    }
-
-    /// Those whose turn it was gave up their blocks to others who were not asked: the oldest, who never does, goes on.
-    fn rescue(&mut self, draft: &mut Draft, pool: &mut BlockPool, now: Micros) {
-        if let Some(oldest) = self.running.first() {
-            let (seq, tokens) = (oldest.id(), oldest.remaining().min(draft.tokens()));
-            self.push_chunk(seq, tokens, draft, pool, now);
-        }
-    }
-
-    /// Grows the sequence's table for its next chunk, preempting until it fits. False when it is itself gone: preempted
-    /// for an older one, or the victim of its own growth; or when nobody is left to give blocks.
-    fn make_room(&mut self, seq: SeqId, budget: usize, draft: &mut Draft, pool: &mut BlockPool) -> bool {
-        loop {
-            let Some(running) = self.running.iter_mut().find(|r| r.id() == seq) else { return false };
-            let tokens = running.chunk(budget).tokens.end as usize;
-            if running.table.grow(tokens, pool).is_ok() {
-                return true;
-            }
-            // Whoever already has its place in this step keeps its blocks: the step will write to them.
-            let candidates = self.running.iter().filter(|r| !draft.keeps(r.id()));
-            let Some(victim) = self.config.preemption.victim(candidates, &self.running) else {
-                draft.waits(seq, Wait::Blocks);
-                return false;
-            };
-            self.preempt(victim, seq, draft, pool);
-        }
-    }
-
-    fn preempt(&mut self, victim: SeqId, by: SeqId, draft: &mut Draft, pool: &mut BlockPool) {
-        let Some(at) = self.running.iter().position(|r| r.id() == victim) else { return };
-        let (waiting, table) = self.running.remove(at).preempt();
-        table.release(pool);
-        // Preempted sequences stand at the head in the order of their arrival, before everyone who never ran.
-        let at = self.waiting.iter().position(|w| w.arrival > waiting.arrival).unwrap_or(self.waiting.len());
-        self.waiting.insert(at, waiting);
-        self.preemptions_total += 1;
-        draft.plan.preempted.push(Preempted { seq: victim, by });
-    }
-
-    /// FIFO: stops at the first sequence that finds no seat, no budget, or not enough blocks for its known tokens. Those
-    /// behind it wait for the same.
-    fn admit(&mut self, draft: &mut Draft, pool: &mut BlockPool, now: Micros) {
-        while let Some(head) = self.waiting.front() {
-            let running = match self.seat_for(head, draft, pool) {
-                Err(cause) => return self.waiting.iter().for_each(|waiting| draft.waits(waiting.id(), cause)),
-                Ok((table, tokens)) => {
-                    let Some(head) = self.waiting.pop_front() else { return table.release(pool) };
-                    let running = head.admit(table, now);
-                    draft.plan.admitted.push(running.id());
-                    draft.push(running.chunk(tokens));
-                    running
-                }
-            };
-            let at = self.running.partition_point(|r| r.arrival < running.arrival);
-            self.running.insert(at, running);
-        }
-    }
-
-    /// Blocks and a first chunk, or why there are none.
-    fn seat_for(&self, head: &Waiting, draft: &Draft, pool: &mut BlockPool) -> Result<(BlockTable, usize), Wait> {
-        if self.running.len() >= self.seats() {
-            return Err(if self.thermal >= Level::Serious { Wait::Thermal } else { Wait::Seats });
-        }
-        let tokens = draft.allows(head.known(), 0, head.known() == 1)?;
-        let mut table = BlockTable::default();
-        // Blocks for all that is known, not only for the first chunk: half a prompt in the pool helps nobody. And for the
-        // token to be drawn, or the new one would be the first victim of its own first decode.
-        table.grow(head.known() + 1, pool).map_err(|_| Wait::Blocks)?;
-        Ok((table, tokens))
-    }
-
-    /// Gives everyone who computes nothing and has no cause yet the one that is left.
-    fn explain(&self, prefill_ids: &[SeqId], draft: &mut Draft) {
-        let explained: BTreeSet<SeqId> = draft.plan.waits.iter().map(|(seq, _)| *seq).collect();
-        let preempted = !draft.plan.preempted.is_empty();
-        let slots = if self.thermal >= Level::Serious { Wait::Thermal } else { Wait::TokenBudget };
-        let running = self.running.iter().map(|running| (running.id(), running.decodes(), false));
-        let waiting = self.waiting.iter().map(|waiting| (waiting.id(), false, true));
-        for (seq, decodes, waits) in running.chain(waiting) {
-            if explained.contains(&seq) || draft.plan.holds(seq) {
+    /// Names who has to wait, and counts for how long.
+    fn settle(&mut self, draft: Draft, prompts_wait: Option<Wait>) -> StepPlan {
+        let full = draft.short();
+        let mut plan = draft.plan;
+        let planned: HashSet<SeqId> = plan.chunks.iter().map(|chunk| chunk.seq).collect();
+        plan.waits.retain(|(seq, _)| !planned.contains(seq));
+        let told: HashSet<SeqId> = plan.waits.iter().map(|(seq, _)| *seq).collect();
+        for running in &mut self.running {
+            if planned.contains(&running.id()) {
+                running.passed_over = 0;
                 continue;
             }
-            let deferred = !decodes && !prefill_ids.contains(&seq);
-            let cause = match (waits && preempted, deferred) {
-                (true, _) => Wait::Blocks,
-                (false, true) => Wait::DecodeBurst,
-                (false, false) => slots,
-            };
-            draft.waits(seq, cause);
+            let meant_to_wait = prompts_wait == Some(Wait::DecodeBurst) && !running.is_decoding();
+            running.passed_over += u32::from(!meant_to_wait);
+            if !told.contains(&running.id()) {
+                let cause = if meant_to_wait { Wait::DecodeBurst } else { full.unwrap_or(Wait::TokenBudget) };
+                plan.waits.push((running.id(), cause));
+            }
         }
+        let preempted = |seq: SeqId| plan.preempted.iter().any(|preempted| preempted.seq == seq);
+        let cause = |seq| if preempted(seq) { Wait::Blocks } else { prompts_wait.unwrap_or(Wait::Blocks) };
+        let waiting = self.waiting.iter().map(Waiting::id).filter(|seq| !told.contains(seq));
+        let waiting: Vec<(SeqId, Wait)> = waiting.map(|seq| (seq, cause(seq))).collect();
+        plan.waits.extend(waiting);
+        plan.predicted = self.predict(&plan.load);
+        plan
     }
 }

@@ -6,6 +6,7 @@ use crate::request::{FinishReason, Request};
 use crate::units::{Micros, SeqId, TokenId};
 
 use super::plan::Chunk;
+use super::policy::SessionView;
 
 /// Without blocks: new, or preempted and to be recomputed.
 #[derive(Debug)]
@@ -27,8 +28,10 @@ pub struct Running {
     pub computed: u32,
     pub table: BlockTable,
     pub arrival: u64,
-    /// When a chunk of it was last planned, or when it took its seat.
-    pub last_turn: Micros,
+    /// Steps in a row that went by without it, those not counted in which its policy meant it to wait.
+    pub passed_over: u32,
+    /// When the plan after its newest token was made; `None` until then.
+    pub token_at: Option<Micros>,
 }
 
 /// What a new token means for its sequence.
@@ -51,18 +54,37 @@ impl Waiting {
         &self.request
     }
 
-    pub fn view(&self) -> SequenceView {
-        view(&self.request, Stage::Waiting, 0, self.emitted.len(), 0)
-    }
-
     /// Tokens to compute before the next one can be drawn.
     pub fn known(&self) -> usize {
         self.request.prompt().len() + self.emitted.len()
     }
 
-    pub fn admit(self, table: BlockTable, now: Micros) -> Running {
+    pub fn admit(self, table: BlockTable) -> Running {
         let tokens = [self.request.prompt(), &self.emitted].concat();
-        Running { request: self.request, tokens, computed: 0, table, arrival: self.arrival, last_turn: now }
+        Running {
+            request: self.request,
+            tokens,
+            computed: 0,
+            table,
+            arrival: self.arrival,
+            passed_over: 0,
+            token_at: None,
+        }
+    }
+
+    pub fn session(&self) -> SessionView {
+        SessionView {
+            id: self.id(),
+            decoding: false,
+            current_token: None,
+            generated: self.emitted.len(),
+            arrival: self.arrival,
+            prefill_remaining: self.known(),
+        }
+    }
+
+    pub fn view(&self) -> SequenceView {
+        view(&self.request, Stage::Waiting, self.emitted.len())
     }
 }
 
@@ -84,53 +106,72 @@ impl Running {
         &self.tokens
     }
 
+    /// Tokens drawn so far.
     pub fn generated(&self) -> usize {
         self.tokens.len() - self.request.prompt().len()
     }
 
-    /// Only its newest token is missing from the cache.
-    pub fn decodes(&self) -> bool {
-        self.remaining() == 1
-    }
-
-    pub fn view(&self) -> SequenceView {
-        let stage = if self.decodes() { Stage::Decode } else { Stage::Prefill };
-        view(&self.request, stage, self.computed as usize, self.generated(), self.table.ids().count())
-    }
-
-    /// Known tokens that are not computed; never 0 between steps. 1 once only the newest token is missing.
+    /// Known tokens that are not computed; never 0 between steps.
     pub fn remaining(&self) -> usize {
         self.tokens.len() - self.computed as usize
+    }
+
+    /// Only the token drawn last is missing.
+    pub fn is_decoding(&self) -> bool {
+        self.remaining() == 1 && self.generated() > 0
+    }
+
+    /// Known tokens to compute before it decodes.
+    pub fn prefill_remaining(&self) -> usize {
+        if self.is_decoding() { 0 } else { self.remaining() }
     }
 
     /// Its part of a step that may compute `budget` tokens, at least 1.
     pub fn chunk(&self, budget: usize) -> Chunk {
         let count = self.remaining().min(budget);
         let end = self.computed + count as u32;
-        let sample = end as usize == self.tokens.len();
         Chunk {
             seq: self.id(),
             tokens: self.computed..end,
-            sample,
-            decode: count == 1 && sample && self.tokens.len() > self.request.prompt().len(),
+            sample: end as usize == self.tokens.len(),
+            decode: self.is_decoding(),
         }
     }
 
     /// Appends a drawn token.
     pub fn emit(&mut self, token: TokenId, max_model_len: usize) -> Advance {
         self.tokens.push(token);
-        let emitted = self.tokens.len() - self.request.prompt().len();
+        self.token_at = None;
         if self.request.is_stop(token) {
             Advance::Ends(FinishReason::Stop)
-        } else if emitted >= self.request.max_tokens() as usize || self.tokens.len() >= max_model_len {
+        } else if self.generated() >= self.request.max_tokens() as usize || self.tokens.len() >= max_model_len {
             Advance::Ends(FinishReason::Length)
         } else {
             Advance::Continues
         }
     }
+
+    pub fn session(&self) -> SessionView {
+        let decoding = self.is_decoding();
+        SessionView {
+            id: self.id(),
+            decoding,
+            current_token: self.tokens.last().copied().filter(|_| decoding),
+            generated: self.generated(),
+            arrival: self.arrival,
+            prefill_remaining: self.prefill_remaining(),
+        }
+    }
+
+    pub fn view(&self) -> SequenceView {
+        let stage = if self.is_decoding() { Stage::Decode } else { Stage::Prefill };
+        let view = view(&self.request, stage, self.generated());
+        SequenceView { computed_tokens: self.computed as usize, blocks: self.table.len(), ..view }
+    }
 }
 
-fn view(request: &Request, stage: Stage, computed: usize, generated: usize, blocks: usize) -> SequenceView {
+/// Of a sequence without blocks.
+fn view(request: &Request, stage: Stage, generated: usize) -> SequenceView {
     SequenceView {
         seq: request.id(),
         origin: request.origin().clone(),
@@ -139,8 +180,8 @@ fn view(request: &Request, stage: Stage, computed: usize, generated: usize, bloc
         deadline: request.deadline(),
         prompt_tokens: request.prompt().len(),
         max_tokens: request.max_tokens() as usize,
-        computed_tokens: computed,
+        computed_tokens: 0,
         generated_tokens: generated,
-        blocks,
+        blocks: 0,
     }
 }

@@ -146,10 +146,10 @@ async fn what_no_batch_takes_in_time_is_a_504() {
 async fn a_deadline_that_cannot_be_met_is_refused_at_once_and_predictions_are_told() {
     let server = Server::start(&[]);
     // Enough steps that their cost is known.
-    for n in 0..3 {
+    for n in 0..8 {
         assert_eq!(post(server.at("/v1/completions"), prompt(n, 20)).await.0, 200);
     }
-    let answer = send(&server, Method::POST, "/v1/completions", Some(prompt(4, 4))).await;
+    let answer = send(&server, Method::POST, "/v1/completions", Some(prompt(9, 4))).await;
     assert_eq!(answer.status(), 200);
     let predicted: u64 = answer.headers()["x-predicted-ttft-ms"].to_str().expect("text").parse().expect("a number");
     assert!(predicted < 60_000);

@@ -46,6 +46,17 @@ pub struct Chunk {
     pub table: Range<usize>,
 }
 
+/// Rows of queries, and whose they are.
+#[derive(Clone, Copy)]
+pub struct Queries<'a> {
+    /// `[T, heads, head_dim]`
+    pub q: &'a [f32],
+    /// Cover `T`.
+    pub chunks: &'a [Chunk],
+    /// The physical block of each logical one, for all chunks.
+    pub tables: &'a [u32],
+}
+
 /// Some rows of a chunk, computed together.
 #[derive(Clone, Copy, Debug)]
 struct Block {
@@ -55,27 +66,20 @@ struct Block {
     rows: usize,
 }
 
-/// `q` and `out` are `[T, heads, head_dim]`; `chunks` cover `T`, and `tables` hold the physical block of each logical one.
+/// Fills `out`, `[T, heads, head_dim]`.
 ///
 /// # Panics
 /// When lengths differ, or a table does not cover its positions or names a block outside the cache.
-pub fn attention(q: &[f32], cache: &Cache, chunks: &[Chunk], tables: &[u32], shape: &Shape, out: &mut [f32]) {
-    attention_on(Isa::current(), q, cache, chunks, tables, shape, out);
+pub fn attention(queries: &Queries, cache: &Cache, shape: &Shape, out: &mut [f32]) {
+    attention_on(Isa::current(), queries, cache, shape, out);
 }
 
 /// [`attention`] with instructions of one's choice: the same bits, another speed.
 ///
 /// # Panics
 /// Also when this machine does not have them.
-pub fn attention_on(
-    isa: Isa,
-    q: &[f32],
-    cache: &Cache,
-    chunks: &[Chunk],
-    tables: &[u32],
-    shape: &Shape,
-    out: &mut [f32],
-) {
+pub fn attention_on(isa: Isa, queries: &Queries, cache: &Cache, shape: &Shape, out: &mut [f32]) {
+    let Queries { q, chunks, tables } = *queries;
     assert!(isa.is_here(), "{} on a machine without it", isa.name());
     let kv_heads = cache.geometry.kv_heads;
     let width = shape.heads * cache.geometry.head_dim;

@@ -70,7 +70,7 @@ impl Given {
         let chunk = Chunk { rows: 0..positions.len(), position: positions.start, table: 0..table.len() };
         let mut out = vec![f32::NAN; positions.len() * row];
         let q = &self.q[positions.start * row..positions.end * row];
-        attention_on(isa, q, cache, &[chunk], table, &self.shape, &mut out);
+        attention_on(isa, &Queries { q, chunks: &[chunk], tables: table }, cache, &self.shape, &mut out);
         out
     }
 
@@ -178,7 +178,7 @@ fn chunks_of_several_sequences_share_a_call() {
     ];
     let q = [&given.q[89 * row..90 * row], &given.q[40 * row..51 * row]].concat();
     let mut out = vec![f32::NAN; q.len()];
-    attention(&q, &cache, &chunks, &tables, &given.shape, &mut out);
+    attention(&Queries { q: &q, chunks: &chunks, tables: &tables }, &cache, &given.shape, &mut out);
     let alone = |positions| given.run(Isa::current(), &cache, &table, positions);
     assert!(out == [alone(89..90), alone(40..51)].concat());
 }
@@ -204,6 +204,6 @@ fn numbers_too_large_for_a_half_are_kept_at_its_limit() {
     let shape = Shape { heads: 1, scale: 1.0, window: None };
     let mut out = [0.0; 16];
     let chunk = Chunk { rows: 0..1, position: 0, table: 0..1 };
-    attention(&[1e-6; 16], &cache, &[chunk], &[0], &shape, &mut out);
+    attention(&Queries { q: &[1e-6; 16], chunks: &[chunk], tables: &[0] }, &cache, &shape, &mut out);
     assert_eq!(out, [-65504.0; 16]);
 }

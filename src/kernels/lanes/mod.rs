@@ -74,10 +74,10 @@ pub(super) unsafe fn exp<V: Lanes>(x: V) -> V {
         let magic = V::splat(MAGIC);
         let shifted = bounded.fma(V::splat(std::f32::consts::LOG2_E), magic);
         let n = shifted.sub(magic);
-        let r = n.fma(V::splat(-0.693_359_375), bounded);
+        let r = n.fma(V::splat(-0.693_359_4), bounded);
         let r = n.fma(V::splat(2.121_944_4e-4), r);
         let mut p = V::splat(1.987_569_1e-4);
-        for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+        for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
             p = p.fma(r, V::splat(c));
         }
         let y = p.fma(r.mul(r), r).add(V::splat(1.0));

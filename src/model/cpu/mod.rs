@@ -11,7 +11,7 @@ use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::Activation;
 use super::weights::Numbers;
-use crate::kernels::attention::{self, Cache, Chunk, Geometry, Shape};
+use crate::kernels::attention::{self, Cache, Chunk, Geometry, Queries, Shape};
 use crate::kernels::quant::Rows;
 use crate::kernels::{activation, norm, rope};
 use buffers::{Buffer, Buffers};
@@ -141,7 +141,8 @@ impl Backend for Cpu {
     fn attention(&self, q: &Buffer, kv: &Cache, plan: &Plan, shape: &AttentionShape) -> Result<Buffer> {
         let mut out = self.buffers.take(q.len());
         let shape = Shape { heads: shape.heads, scale: shape.scale, window: shape.window };
-        attention::attention(q, kv, &plan.chunks, &plan.step.tables, &shape, &mut out);
+        let queries = Queries { q, chunks: &plan.chunks, tables: &plan.step.tables };
+        attention::attention(&queries, kv, &shape, &mut out);
         Ok(out)
     }
 

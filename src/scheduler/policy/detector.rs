@@ -2,22 +2,33 @@
 
 use crate::units::{SeqId, TokenId};
 
-/// What decides whether a session can be batched.
+use super::SessionView;
+
+/// What the detector reads of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSessionInfo {
     pub id: SeqId,
     pub decoding: bool,
     pub current_token: Option<TokenId>,
+    /// Tokens that it computes in the batch.
+    pub tokens: usize,
 }
 
 impl BatchSessionInfo {
-    /// It decodes, and there is a token to go on from.
+    /// Only who decodes and has the token that its step reads can join a batch.
     pub fn is_eligible(&self) -> bool {
         self.decoding && self.current_token.is_some()
     }
 }
 
-/// Sessions that compute together; both lists have one length.
+impl From<&SessionView> for BatchSessionInfo {
+    fn from(session: &SessionView) -> BatchSessionInfo {
+        let SessionView { id, decoding, current_token, .. } = *session;
+        BatchSessionInfo { id, decoding, current_token, tokens: 1 }
+    }
+}
+
+/// Sessions that run as one batch; both lists have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchGroup {
     pub session_ids: Vec<SeqId>,
@@ -25,55 +36,45 @@ pub struct BatchGroup {
 }
 
 impl BatchGroup {
-    /// Each session computes one token.
-    fn of(ids: impl IntoIterator<Item = SeqId>) -> BatchGroup {
-        let session_ids: Vec<SeqId> = ids.into_iter().collect();
-        BatchGroup { tokens_per_session: vec![1; session_ids.len()], session_ids }
+    fn of(sessions: &[BatchSessionInfo]) -> BatchGroup {
+        BatchGroup {
+            session_ids: sessions.iter().map(|session| session.id).collect(),
+            tokens_per_session: sessions.iter().map(|session| session.tokens).collect(),
+        }
     }
 
     pub fn size(&self) -> usize {
         self.session_ids.len()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.session_ids.is_empty()
-    }
-
     pub fn total_tokens(&self) -> usize {
         self.tokens_per_session.iter().sum()
     }
 
-    /// Groups of at most `max` sessions, in order; none for an empty group.
+    /// The same sessions in the same order, in groups of at most `max` (at least 1); none for an empty group.
     pub fn split(self, max: usize) -> Vec<BatchGroup> {
-        let ids = self.session_ids.chunks(max.max(1));
-        let tokens = self.tokens_per_session.chunks(max.max(1));
+        let max = max.max(1);
+        let sessions = self.session_ids.chunks(max).zip(self.tokens_per_session.chunks(max));
         let group = |(ids, tokens): (&[SeqId], &[usize])| BatchGroup {
             session_ids: ids.to_vec(),
             tokens_per_session: tokens.to_vec(),
         };
-        ids.zip(tokens).map(group).collect()
+        sessions.map(group).collect()
     }
 }
 
-/// Groups sessions of at least `min_batch` and at most `max_batch`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchDetector {
-    min_batch: usize,
-    max_batch: usize,
+    pub min_batch: usize,
+    pub max_batch: usize,
 }
 
 impl BatchDetector {
-    pub fn new(min_batch: usize, max_batch: usize) -> BatchDetector {
-        BatchDetector { min_batch, max_batch }
-    }
-
-    /// The eligible sessions in groups, in order; fewer than the minimum are a group each.
+    /// The eligible sessions in groups, their order kept: each alone when there are fewer than `min_batch`, else together
+    /// in groups of at most `max_batch`.
     pub fn detect(&self, sessions: &[BatchSessionInfo]) -> Vec<BatchGroup> {
-        let eligible: Vec<SeqId> =
-            sessions.iter().filter(|session| session.is_eligible()).map(|session| session.id).collect();
-        if eligible.len() < self.min_batch {
-            return eligible.into_iter().map(|id| BatchGroup::of([id])).collect();
-        }
-        BatchGroup::of(eligible).split(self.max_batch)
+        let eligible: Vec<BatchSessionInfo> = sessions.iter().copied().filter(BatchSessionInfo::is_eligible).collect();
+        let size = if eligible.len() < self.min_batch { 1 } else { self.max_batch };
+        BatchGroup::of(&eligible).split(size)
     }
 }

@@ -1,22 +1,44 @@
-//! `fair`: everyone in turn.
+//! Round robin.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashMap;
 
-use super::{SessionView, decoding, prefilling, sorted_by};
 use crate::units::SeqId;
 
-/// Who is next. Newcomers stand at the end, those who had their turn go there.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Rotation(VecDeque<SeqId>);
+use super::{SchedulingPlan, SessionView, prefills};
 
-pub(super) fn tick(rotation: &mut Rotation, sessions: &[SessionView], slots: usize) -> (Vec<SeqId>, Vec<SeqId>) {
-    let here: HashSet<SeqId> = decoding(sessions).map(|session| session.id).collect();
-    rotation.0.retain(|id| here.contains(id));
-    let known: HashSet<SeqId> = rotation.0.iter().copied().collect();
-    let newcomers = decoding(sessions).filter(|session| !known.contains(&session.id));
-    rotation.0.extend(sorted_by(newcomers, |session| session.arrival));
-    let turn = slots.min(rotation.0.len());
-    let chosen: Vec<SeqId> = rotation.0.iter().take(turn).copied().collect();
-    rotation.0.rotate_left(turn);
-    (chosen, sorted_by(prefilling(sessions), |session| session.arrival))
+/// Each decoding sequence holds a numbered ticket. Who was served draws a new one, so the lowest number has waited longest.
+#[derive(Debug, Default)]
+pub(super) struct RoundRobin {
+    tickets: HashMap<SeqId, u64>,
+    next: u64,
+}
+
+impl RoundRobin {
+    pub(super) fn tick(&mut self, sessions: &[SessionView], slots: usize) -> SchedulingPlan {
+        let mut queue = self.queue(sessions);
+        queue.truncate(slots);
+        for &seq in &queue {
+            self.tickets.insert(seq, self.next);
+            self.next += 1;
+        }
+        SchedulingPlan {
+            decode_ids: queue,
+            prefill_ids: prefills(sessions, |session| session.arrival),
+            batch_groups: Vec::new(),
+        }
+    }
+
+    /// Those that decode, longest unserved first; newcomers at the end. Tickets of those that left are dropped.
+    fn queue(&mut self, sessions: &[SessionView]) -> Vec<SeqId> {
+        let mut old = std::mem::take(&mut self.tickets);
+        let mut queue = Vec::with_capacity(sessions.len());
+        for session in sessions.iter().filter(|session| session.decoding) {
+            let ticket = old.remove(&session.id).unwrap_or(self.next);
+            self.next += u64::from(ticket == self.next);
+            self.tickets.insert(session.id, ticket);
+            queue.push((ticket, session.id));
+        }
+        queue.sort_unstable();
+        queue.into_iter().map(|(_, seq)| seq).collect()
+    }
 }

@@ -1,12 +1,13 @@
-//! `latency_first`: new requests get their first token, and young streams their next, before old streams go on.
+//! Prompts before decodes, the youngest first.
 
-use super::{SessionView, decoding, prefilling, sorted_by};
-use crate::units::SeqId;
+use super::{SchedulingPlan, SessionView, ids_by, prefills};
 
-/// Prefills take their slots first, the shortest first, since it is the one that can be done with soonest.
-pub(super) fn tick(sessions: &[SessionView], slots: usize) -> (Vec<SeqId>, Vec<SeqId>) {
-    let prefill_ids = sorted_by(prefilling(sessions), |session| (session.prefill_remaining, session.arrival));
-    let mut decode_ids = sorted_by(decoding(sessions), |session| (session.generated, session.arrival));
+/// Every prompt takes a slot before any decode does. Youngest is who has generated least; among equals who came first,
+/// or a stream of newcomers would keep the first of them waiting.
+pub(super) fn tick(sessions: &[SessionView], slots: usize) -> SchedulingPlan {
+    let youngest = |session: &SessionView| (session.generated, session.arrival);
+    let prefill_ids = prefills(sessions, youngest);
+    let mut decode_ids = ids_by(sessions.iter().filter(|session| session.decoding), youngest);
     decode_ids.truncate(slots.saturating_sub(prefill_ids.len()));
-    (decode_ids, prefill_ids)
+    SchedulingPlan { decode_ids, prefill_ids, batch_groups: Vec::new() }
 }

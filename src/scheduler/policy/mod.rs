@@ -1,30 +1,30 @@
-//! Who goes first: an order of sequences, never a limit to batching.
+//! Who goes first. A policy proposes an order and never touches blocks, so none can break an invariant of the scheduler;
+//! it orders tokens and victims, and never removes batching.
 //!
 //! ```text
-//! sessions ─ fair.rs | latency_first.rs | throughput_first.rs ─▶ SchedulingPlan { decode_ids, prefill_ids, batch_groups }
-//!                                            detector.rs groups what decodes
+//! sessions ─▶ PolicyExecutor::tick(slots) ─▶ SchedulingPlan { who decodes, whose prompt goes on, in which groups }
 //! ```
-//! [`PolicyExecutor::tick`] is asked once per step. With as many slots as sequences everyone who decodes does so, and the
-//! policy only orders; with fewer it chooses. It touches no blocks, so no policy can break an invariant.
 
 mod detector;
 mod fair;
 mod latency_first;
+pub mod thermal;
 mod throughput_first;
+
+use thiserror::Error;
 
 use crate::units::{SeqId, TokenId};
 
 pub use detector::{BatchDetector, BatchGroup, BatchSessionInfo};
 
-/// The policies by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
-    /// Round robin.
+    /// Round robin over those that decode; prompts take what is left, first come first served.
     #[default]
     Fair,
-    /// Prefill always wins; of those that decode, who has generated least goes first.
+    /// Prompts before decodes, and of each the youngest first: for time to first token.
     LatencyFirst,
-    /// Prefill waits behind a burst of decode steps; who has generated most goes first.
+    /// Prompts wait until a burst of decode steps is over; the longest completions first: for full decode batches.
     ThroughputFirst,
 }
 
@@ -40,127 +40,156 @@ impl PolicyKind {
     }
 
     pub fn from_name(name: &str) -> Option<PolicyKind> {
-        PolicyKind::ALL.into_iter().find(|kind| kind.name() == name)
+        PolicyKind::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyConfig {
     pub kind: PolicyKind,
-    /// Steps that [`PolicyKind::ThroughputFirst`] decodes before prefills get one.
+    /// Decode steps for which `ThroughputFirst` lets prompts wait.
     pub decode_burst_budget: usize,
-    /// Of [`BatchDetector`].
+    /// Fewer sessions than this are no batch: each is its own group.
     pub min_batch: usize,
+    /// Sessions of one group at most.
     pub max_batch: usize,
 }
 
 impl Default for PolicyConfig {
     fn default() -> PolicyConfig {
-        PolicyConfig { kind: PolicyKind::Fair, decode_burst_budget: 8, min_batch: 1, max_batch: 32 }
+        PolicyConfig { kind: PolicyKind::default(), decode_burst_budget: 8, min_batch: 1, max_batch: 32 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PolicyConfigError {
+    #[error("decode_burst_budget must be at least 1, got {0}")]
+    DecodeBurstBudget(usize),
+    #[error("min_batch must be at least 1, got {0}")]
+    MinBatch(usize),
+    #[error("max_batch must be at least min_batch ({min_batch}), got {max_batch}")]
+    MaxBatch { min_batch: usize, max_batch: usize },
+}
+
+impl PolicyConfigError {
+    /// The key that is wrong.
+    pub const fn param(self) -> &'static str {
+        match self {
+            PolicyConfigError::DecodeBurstBudget(_) => "decode_burst_budget",
+            PolicyConfigError::MinBatch(_) => "min_batch",
+            PolicyConfigError::MaxBatch { .. } => "max_batch",
+        }
     }
 }
 
 impl PolicyConfig {
-    /// The parameter that makes no sense, and why.
-    pub fn check(&self) -> Result<(), (&'static str, String)> {
-        if self.decode_burst_budget == 0 {
-            return Err(("decode_burst_budget", "must be at least 1".into()));
+    pub fn check(&self) -> Result<(), PolicyConfigError> {
+        let PolicyConfig { decode_burst_budget, min_batch, max_batch, .. } = *self;
+        if decode_burst_budget == 0 {
+            return Err(PolicyConfigError::DecodeBurstBudget(decode_burst_budget));
         }
-        if self.min_batch == 0 || self.min_batch > self.max_batch {
-            return Err(("min_batch", format!("must be from 1 to max_batch ({})", self.max_batch)));
+        if min_batch == 0 {
+            return Err(PolicyConfigError::MinBatch(min_batch));
+        }
+        if max_batch < min_batch {
+            return Err(PolicyConfigError::MaxBatch { min_batch, max_batch });
         }
         Ok(())
     }
 }
 
-/// A sequence as a policy sees it.
+/// What a policy may know of a live sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionView {
     pub id: SeqId,
-    /// Only the newest token is missing from its cache.
+    /// All its tokens but the one drawn last are computed.
     pub decoding: bool,
-    /// That token.
+    /// The token that its next decode step reads.
     pub current_token: Option<TokenId>,
     pub generated: usize,
     /// Place in the order of submission.
     pub arrival: u64,
-    /// Known tokens that are to be computed before it decodes; 0 while it does.
+    /// Tokens to compute before it decodes; 0 while it does.
     pub prefill_remaining: usize,
 }
 
-/// Whose turn it is.
+/// A policy's proposal for one tick; each list in the order in which its entries should be served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedulingPlan {
-    /// Who decodes, in order.
     pub decode_ids: Vec<SeqId>,
-    /// Whose prompt may be computed, in order.
+    /// Whose prompts may go on. Empty although there are some: they are deferred.
     pub prefill_ids: Vec<SeqId>,
-    /// Those who decode, in groups.
+    /// `decode_ids` in groups, where the policy wants groups.
     pub batch_groups: Vec<BatchGroup>,
 }
 
-/// A policy with what it remembers between two ticks.
-#[derive(Clone, Debug, Default)]
+/// A policy and what it remembers from tick to tick.
+#[derive(Debug)]
 pub struct PolicyExecutor {
     config: PolicyConfig,
-    rotation: fair::Rotation,
-    burst: throughput_first::Burst,
+    memory: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Fair(fair::RoundRobin),
+    LatencyFirst,
+    ThroughputFirst(throughput_first::Burst),
+}
+
+impl Memory {
+    fn blank(config: &PolicyConfig) -> Memory {
+        match config.kind {
+            PolicyKind::Fair => Memory::Fair(fair::RoundRobin::default()),
+            PolicyKind::LatencyFirst => Memory::LatencyFirst,
+            PolicyKind::ThroughputFirst => Memory::ThroughputFirst(throughput_first::Burst::new(config)),
+        }
+    }
 }
 
 impl PolicyExecutor {
+    /// `config` has passed [`PolicyConfig::check`].
     pub fn new(config: PolicyConfig) -> PolicyExecutor {
-        PolicyExecutor { config, ..PolicyExecutor::default() }
+        PolicyExecutor { config, memory: Memory::blank(&config) }
     }
 
-    pub fn config(&self) -> &PolicyConfig {
-        &self.config
-    }
-
-    /// Another policy, or other parameters. The ordering is cleared; sessions are not touched.
+    /// Takes effect with the next tick; whatever order there was is forgotten.
     pub fn set_policy(&mut self, config: PolicyConfig) {
         *self = PolicyExecutor::new(config);
     }
 
-    /// Whose turn it is, when `slots` sequences may compute.
+    pub fn kind(&self) -> PolicyKind {
+        self.config.kind
+    }
+
+    /// Who is served in this tick, when `slots` sequences may decode.
     pub fn tick(&mut self, sessions: &[SessionView], slots: usize) -> SchedulingPlan {
-        let (decode_ids, prefill_ids) = match self.config.kind {
-            PolicyKind::Fair => fair::tick(&mut self.rotation, sessions, slots),
-            PolicyKind::LatencyFirst => latency_first::tick(sessions, slots),
-            PolicyKind::ThroughputFirst => {
-                throughput_first::tick(&mut self.burst, sessions, slots, self.config.decode_burst_budget)
-            }
-        };
-        let detector = BatchDetector::new(self.config.min_batch, self.config.max_batch);
-        let info = |session: &SessionView| BatchSessionInfo {
-            id: session.id,
-            decoding: session.decoding,
-            current_token: session.current_token,
-        };
-        // In the order of the turn; a map would be faster for thousands of sessions, which no step has.
-        let chosen = decode_ids.iter().filter_map(|id| sessions.iter().find(|session| session.id == *id));
-        let batch_groups = detector.detect(&chosen.map(info).collect::<Vec<_>>());
-        SchedulingPlan { decode_ids, prefill_ids, batch_groups }
+        match &mut self.memory {
+            Memory::Fair(turns) => turns.tick(sessions, slots),
+            Memory::LatencyFirst => latency_first::tick(sessions, slots),
+            Memory::ThroughputFirst(burst) => burst.tick(sessions, slots),
+        }
     }
 
-    /// Tokens decoded in the burst under way: their streams wait for nothing but the burst's end to be followed by others.
+    /// Tokens of the decode burst under way; its clients have room for more before a prompt may interrupt.
     pub fn pending_out(&self) -> usize {
-        self.burst.pending_out
+        match &self.memory {
+            Memory::ThroughputFirst(burst) => burst.pending_out(),
+            Memory::Fair(_) | Memory::LatencyFirst => 0,
+        }
     }
 }
 
-/// Ids by ascending key.
-fn sorted_by<K: Ord>(sessions: impl Iterator<Item = SessionView>, key: impl Fn(&SessionView) -> K) -> Vec<SeqId> {
-    let mut sorted: Vec<SessionView> = sessions.collect();
-    sorted.sort_by_key(key);
-    sorted.into_iter().map(|session| session.id).collect()
+/// Whose prompts are not computed, sorted by `key`.
+fn prefills<K: Ord>(sessions: &[SessionView], key: impl Fn(&SessionView) -> K) -> Vec<SeqId> {
+    let wants = |session: &&SessionView| !session.decoding && session.prefill_remaining > 0;
+    ids_by(sessions.iter().filter(wants), key)
 }
 
-fn prefilling(sessions: &[SessionView]) -> impl Iterator<Item = SessionView> + '_ {
-    sessions.iter().copied().filter(|session| !session.decoding)
-}
-
-fn decoding(sessions: &[SessionView]) -> impl Iterator<Item = SessionView> + '_ {
-    sessions.iter().copied().filter(|session| session.decoding)
+fn ids_by<'a, K: Ord>(sessions: impl Iterator<Item = &'a SessionView>, key: impl Fn(&SessionView) -> K) -> Vec<SeqId> {
+    let mut sessions: Vec<&SessionView> = sessions.collect();
+    sessions.sort_by_key(|session| key(session));
+    sessions.into_iter().map(|session| session.id).collect()
 }
 
 #[cfg(test)]

@@ -1,37 +1,58 @@
-//! `throughput_first`: decode steps in bursts, prefills between them, so that the batch is as large and as even as it can
-//! be.
+//! Prompts wait behind bursts of decoding.
 
 use std::cmp::Reverse;
 
-use super::{SessionView, decoding, prefilling, sorted_by};
-use crate::units::SeqId;
+use super::{BatchDetector, BatchSessionInfo, PolicyConfig, SchedulingPlan, SessionView, prefills};
 
-#[derive(Clone, Debug, Default)]
+/// The decode burst under way.
+#[derive(Debug)]
 pub(super) struct Burst {
-    /// Ticks of this burst.
+    detector: BatchDetector,
+    budget_ticks: usize,
     ticks: usize,
-    /// Tokens decoded in it.
-    pub pending_out: usize,
+    pending_out: usize,
 }
 
-pub(super) fn tick(
-    burst: &mut Burst,
-    sessions: &[SessionView],
-    slots: usize,
-    budget: usize,
-) -> (Vec<SeqId>, Vec<SeqId>) {
-    let mut decode_ids = sorted_by(decoding(sessions), |session| (Reverse(session.generated), session.arrival));
-    decode_ids.truncate(slots);
-    let mut prefill_ids =
-        sorted_by(prefilling(sessions), |session| (Reverse(session.prefill_remaining), session.arrival));
-    let goes_on = !decode_ids.is_empty() && burst.ticks < budget;
-    if goes_on {
-        burst.ticks += 1;
-        burst.pending_out += decode_ids.len();
-        // Nobody decodes for the sake of a burst that holds no one up.
-        prefill_ids.clear();
-    } else {
-        *burst = Burst::default();
+impl Burst {
+    pub(super) fn new(config: &PolicyConfig) -> Burst {
+        let detector = BatchDetector { min_batch: config.min_batch, max_batch: config.max_batch };
+        Burst { detector, budget_ticks: config.decode_burst_budget, ticks: 0, pending_out: 0 }
     }
-    (decode_ids, prefill_ids)
+
+    pub(super) fn pending_out(&self) -> usize {
+        self.pending_out
+    }
+
+    /// Prompts get a tick when nothing decodes or the burst is over; decodes go on beside them.
+    pub(super) fn tick(&mut self, sessions: &[SessionView], slots: usize) -> SchedulingPlan {
+        let mut eligible = self.eligible(sessions);
+        let nobody_decodes = eligible.is_empty();
+        if nobody_decodes || self.ticks >= self.budget_ticks {
+            (self.ticks, self.pending_out) = (0, 0);
+            let prefill_ids = prefills(sessions, |session| session.arrival);
+            if nobody_decodes || !prefill_ids.is_empty() {
+                return SchedulingPlan { prefill_ids, ..self.decodes(eligible, slots) };
+            }
+        }
+        eligible.truncate(slots);
+        self.ticks += 1;
+        self.pending_out += eligible.len();
+        self.decodes(eligible, slots)
+    }
+
+    /// The longest completions first: they end soonest, and then their blocks are free.
+    fn eligible(&self, sessions: &[SessionView]) -> Vec<BatchSessionInfo> {
+        let mut sessions: Vec<&SessionView> = sessions.iter().collect();
+        sessions.sort_by_key(|session| (Reverse(session.generated), session.arrival));
+        sessions.into_iter().map(BatchSessionInfo::from).filter(BatchSessionInfo::is_eligible).collect()
+    }
+
+    fn decodes(&self, mut eligible: Vec<BatchSessionInfo>, slots: usize) -> SchedulingPlan {
+        eligible.truncate(slots);
+        SchedulingPlan {
+            decode_ids: eligible.iter().map(|session| session.id).collect(),
+            prefill_ids: Vec::new(),
+            batch_groups: self.detector.detect(&eligible),
+        }
+    }
 }

@@ -5,22 +5,19 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::policy::PolicyKind;
 use super::*;
 use crate::request::{FinishReason, Limits, Priority, Prompt, RawRequest};
 use crate::step::Sampled;
 use crate::units::TokenId;
 
-mod turns;
-
 /// Remembers which token was written to which slot.
-struct PagedModel {
-    slots: Vec<Option<TokenId>>,
-    block_size: usize,
+pub(super) struct PagedModel {
+    pub(super) slots: Vec<Option<TokenId>>,
+    pub(super) block_size: usize,
 }
 
 impl PagedModel {
-    fn run(&mut self, batch: &StepBatch) -> StepOutput {
+    pub(super) fn run(&mut self, batch: &StepBatch) -> StepOutput {
         let mut output = StepOutput::default();
         for (slot, token) in batch.slots.iter().zip(&batch.tokens) {
             self.slots[*slot as usize] = Some(*token);
@@ -50,32 +47,37 @@ fn prompt_of(seq: u64, length: usize) -> Vec<TokenId> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Job {
-    prompt: usize,
-    output: usize,
-    arrival: usize,
-    abort: Option<usize>,
-    priority: Priority,
+pub(super) struct Job {
+    pub(super) prompt: usize,
+    pub(super) output: usize,
+    pub(super) arrival: usize,
+    pub(super) abort: Option<usize>,
+    pub(super) priority: Priority,
 }
 
-fn job(prompt: usize, output: usize, arrival: usize) -> Job {
+pub(super) fn job(prompt: usize, output: usize, arrival: usize) -> Job {
     Job { prompt, output, arrival, abort: None, priority: Priority::Normal }
 }
 
-fn request(seq: u64, job: &Job) -> Request {
+pub(super) fn request(seq: u64, job: &Job) -> Request {
+    request_by(seq, job, None)
+}
+
+pub(super) fn request_by(seq: u64, job: &Job, timeout_ms: Option<i64>) -> Request {
     let prompt = prompt_of(seq, job.prompt);
     let raw = RawRequest {
         prompt: Prompt::Tokens(prompt.iter().map(|&t| i64::from(t)).collect()),
         max_tokens: Some(job.output as i64),
         priority: job.priority,
+        timeout_ms,
         ..RawRequest::default()
     };
-    let limits = Limits::new(4_096, 256, 8);
+    let limits = Limits::new(65_536, 256, 8);
     let checked = raw.check(&limits, 0).expect("in range");
     checked.into_requests(prompt, &[1], &limits, || SeqId(seq)).expect("fits").requests.remove(0)
 }
 
-fn solo(seq: u64, job: &Job) -> Vec<TokenId> {
+pub(super) fn solo(seq: u64, job: &Job) -> Vec<TokenId> {
     let mut tokens = prompt_of(seq, job.prompt);
     for _ in 0..job.output {
         tokens.push(next_token(tokens.iter().copied()));
@@ -104,9 +106,9 @@ fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Ru
     let mut scheduler = Scheduler::new(config);
     let mut run = Run::default();
     let total: usize = jobs.iter().map(|job| job.prompt + job.output).sum();
-    // The oldest computes at least one token each time it is its turn, which is at the latest when all others had theirs;
-    // recomputation costs each at most its length per preemption, and it is preempted at most once per step of another.
-    let bound = jobs.iter().map(|job| job.arrival).max().unwrap_or(0) + total * (jobs.len() + 2) * jobs.len() + 10;
+    // Each step computes at least one token of the oldest; recomputation costs each at most its length per preemption,
+    // and it is preempted at most once per step of an older one.
+    let bound = jobs.iter().map(|job| job.arrival).max().unwrap_or(0) + total * (jobs.len() + 2) + 10;
     for turn in 0.. {
         assert!(turn < bound, "no end after {turn} steps: {run:?}");
         for (seq, job) in jobs.iter().enumerate().filter(|(_, job)| job.arrival == turn) {
@@ -128,8 +130,6 @@ fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Ru
         let batch = scheduler.batch(&plan, &pool);
         run.peak_blocks = run.peak_blocks.max(pool.used());
         let output = model.run(&batch);
-        // A machine on which a token costs a microsecond.
-        scheduler.observe(&plan.load.clone(), Micros(1 + batch.tokens.len() as u64));
         for (seq, event) in scheduler.commit(plan, &output, &mut pool) {
             match event {
                 Event::Token(sampled) => run.outputs.entry(seq.0).or_default().push(sampled.token),
@@ -160,7 +160,7 @@ fn check_plan(plan: &StepPlan, config: &Config, run: &mut Run) {
 }
 
 /// `a[0..8] b+1 preempt c`: a computes positions 0 to 7, b its newest token, c lost its blocks.
-fn describe(plan: &StepPlan) -> String {
+pub(super) fn describe(plan: &StepPlan) -> String {
     let name = |seq: SeqId| (b'a' + seq.0 as u8) as char;
     let chunk = |chunk: &Chunk| match chunk.decode {
         true => format!("{}+1", name(chunk.seq)),
@@ -170,25 +170,31 @@ fn describe(plan: &StepPlan) -> String {
     plan.chunks.iter().map(chunk).chain(preempted).collect::<Vec<_>>().join(" ")
 }
 
-const ROOMY: Config = Config {
+pub(super) const ROOMY: Config = Config {
     max_num_seqs: 8,
     max_num_batched_tokens: 16,
     max_model_len: 4_096,
     preemption: Preemption::MostRecent,
-    policy: PolicyConfig { kind: PolicyKind::Fair, decode_burst_budget: 3, min_batch: 1, max_batch: 32 },
+    policy: FAIR,
     max_stall: None,
 };
+pub(super) const FAIR: PolicyConfig =
+    PolicyConfig { kind: PolicyKind::Fair, decode_burst_budget: 8, min_batch: 1, max_batch: 32 };
 
-/// `jobs` like "8+4 6+2@1": prompt + output @ arrival. Blocks hold 4 tokens.
-fn check(jobs: &str, config: Config, num_blocks: usize, expected: &str) {
+/// Jobs like "8+4 6+2@1": prompt + output @ arrival.
+pub(super) fn jobs_of(text: &str) -> Vec<Job> {
     let parse = |text: &str| {
         let (text, arrival) = text.split_once('@').unwrap_or((text, "0"));
         let (prompt, output) = text.split_once('+').expect("prompt+output");
         let number = |text: &str| text.parse().expect("a number");
         job(number(prompt), number(output), number(arrival))
     };
-    let jobs: Vec<Job> = jobs.split(' ').map(parse).collect();
-    assert_eq!(run(&jobs, config, num_blocks, 4).trace.join("; "), expected);
+    text.split(' ').map(parse).collect()
+}
+
+/// Blocks hold 4 tokens.
+fn check(jobs: &str, config: Config, num_blocks: usize, expected: &str) {
+    assert_eq!(run(&jobs_of(jobs), config, num_blocks, 4).trace.join("; "), expected);
 }
 
 #[test]
@@ -287,18 +293,14 @@ fn a_failed_sequence_leaves_alone() {
     assert_eq!(pool.used(), 0);
 }
 
-fn any_job() -> impl Strategy<Value = Job> {
+pub(super) fn any_job() -> impl Strategy<Value = Job> {
     let priority = prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low)];
     (1usize..30, 1usize..20, 0usize..30, prop::option::weighted(0.2, 0usize..60), priority)
         .prop_map(|(prompt, output, arrival, abort, priority)| Job { prompt, output, arrival, abort, priority })
 }
 
-fn any_preemption() -> impl Strategy<Value = Preemption> {
+pub(super) fn any_preemption() -> impl Strategy<Value = Preemption> {
     prop_oneof![Just(Preemption::MostRecent), Just(Preemption::Longest), Just(Preemption::LowestPriority)]
-}
-
-fn any_policy() -> impl Strategy<Value = PolicyKind> {
-    prop_oneof![Just(PolicyKind::Fair), Just(PolicyKind::LatencyFirst), Just(PolicyKind::ThroughputFirst)]
 }
 
 proptest! {
@@ -306,13 +308,12 @@ proptest! {
     #[test]
     fn any_workload_equals_solo_and_leaves_nothing_behind(
         jobs in prop::collection::vec(any_job(), 1..16),
-        preemption in any_preemption(), kind in any_policy(), max_stall in prop::option::of((1u64..100).prop_map(Micros)),
+        preemption in any_preemption(),
         max_num_seqs in 1usize..8, max_num_batched_tokens in 1usize..40, spare in 0usize..30, block_size in prop_oneof![Just(1usize), Just(4), Just(16)],
     ) {
         // The pool holds the longest possible sequence, and some more.
         let num_blocks = 50usize.div_ceil(block_size) + spare;
-        let policy = PolicyConfig { kind, ..ROOMY.policy };
-        let config = Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption, policy, max_stall };
+        let config = Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption, ..ROOMY };
         let run = run(&jobs, config, num_blocks, block_size);
         for (seq, job) in jobs.iter().enumerate() {
             let seq = seq as u64;
