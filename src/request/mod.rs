@@ -5,6 +5,7 @@
 
 mod error;
 mod priority;
+mod shaping;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::units::{Micros, SeqId, TokenId};
 
 pub use error::RequestError;
 pub use priority::Priority;
+pub use shaping::{RawShaping, Shaping};
 
 /// What a route understood of its JSON, before any limit was checked. Numbers are as wide as JSON's.
 #[derive(Clone, Debug, Default)]
@@ -28,14 +30,26 @@ pub struct RawRequest {
     pub top_p: Option<f64>,
     pub top_k: Option<i64>,
     pub min_p: Option<f64>,
+    pub typical_p: Option<f64>,
     pub seed: Option<i64>,
+    pub shaping: RawShaping,
     pub stop: Vec<String>,
+    /// The stop string or token that ended the completion is part of its text.
+    pub include_stop: bool,
+    /// Special tokens are spelled out in the text.
+    pub keep_special_tokens: bool,
     pub stop_token_ids: Vec<i64>,
     pub ignore_eos: bool,
     /// How many alternatives to report beside each sampled token's own logprob; `None` reports nothing.
     pub logprobs: Option<i64>,
     /// The name under which the route knows `logprobs`.
     pub logprobs_param: &'static str,
+    /// The same for each token of the prompt but the first.
+    pub prompt_logprobs: Option<i64>,
+    /// The name under which the route knows `prompt_logprobs`.
+    pub prompt_logprobs_param: &'static str,
+    /// Only so many of the prompt's last tokens are used; -1 is as many as fit.
+    pub truncate_prompt_tokens: Option<i64>,
     pub priority: Priority,
     /// Milliseconds after `origin.received` by which the whole answer must be there. `deadline_ms` is its other name; of
     /// two, the shorter counts.
@@ -76,7 +90,7 @@ pub struct ChatMessage {
 }
 
 /// What the model and the server allow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Prompt and completion together, in tokens.
     pub max_model_len: u32,
@@ -90,6 +104,20 @@ pub struct Limits {
     pub max_stop_bytes: usize,
     pub max_stop_tokens: usize,
     pub max_logprobs: u32,
+    pub max_logit_bias: usize,
+    /// What a request gets that says nothing.
+    pub defaults: Defaults,
+}
+
+/// How a model's makers want its tokens drawn (`generation_config.json`).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Defaults {
+    pub temperature: Option<f64>,
+    pub top_p: Option<f64>,
+    pub top_k: Option<i64>,
+    pub min_p: Option<f64>,
+    pub typical_p: Option<f64>,
+    pub repetition_penalty: Option<f64>,
 }
 
 impl Limits {
@@ -103,6 +131,8 @@ impl Limits {
             max_stop_bytes: 256,
             max_stop_tokens: 128,
             max_logprobs: 20,
+            max_logit_bias: 1_024,
+            defaults: Defaults::default(),
         }
     }
 }
@@ -116,11 +146,14 @@ pub struct SamplingParams {
     /// 0 is off.
     pub top_k: u32,
     pub min_p: f32,
+    /// Locally typical sampling; 1 is off.
+    pub typical_p: f32,
     pub seed: u64,
 }
 
 impl SamplingParams {
-    pub const GREEDY: SamplingParams = SamplingParams { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: 0 };
+    pub const GREEDY: SamplingParams =
+        SamplingParams { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, typical_p: 1.0, seed: 0 };
 }
 
 /// One sequence's orders, checked: the prompt fits, the numbers are in range.
@@ -131,7 +164,9 @@ pub struct Request {
     max_tokens: u32,
     stop_tokens: Vec<TokenId>,
     sampling: SamplingParams,
+    shaping: Shaping,
     logprobs: Option<u32>,
+    prompt_logprobs: Option<u32>,
     priority: Priority,
     deadline: Option<Micros>,
     origin: Origin,
@@ -166,8 +201,22 @@ impl Request {
         &self.sampling
     }
 
+    pub fn shaping(&self) -> &Shaping {
+        &self.shaping
+    }
+
     pub fn logprobs(&self) -> Option<u32> {
         self.logprobs
+    }
+
+    /// How many alternatives to report for each token of the prompt but the first.
+    pub fn prompt_logprobs(&self) -> Option<u32> {
+        self.prompt_logprobs
+    }
+
+    /// Whether all rows of the prompt must be computed for it, so that none may come from a cache.
+    pub fn needs_prompt_logits(&self) -> bool {
+        self.prompt_logprobs.is_some()
     }
 
     pub fn priority(&self) -> Priority {
@@ -206,9 +255,13 @@ pub struct Checked {
     default_max_tokens: Option<u32>,
     choices: u32,
     sampling: SamplingParams,
+    shaping: Shaping,
     stop_tokens: Vec<TokenId>,
     ignore_eos: bool,
     logprobs: Option<u32>,
+    prompt_logprobs: Option<u32>,
+    /// At most as many tokens of the prompt are used, its last ones.
+    truncate: Option<u32>,
     priority: Priority,
     deadline: Option<Micros>,
     origin: Origin,
@@ -228,28 +281,57 @@ impl RawRequest {
         let param = |name: &'static str, fallback: &'static str| if name.is_empty() { fallback } else { name };
         let max_tokens_param = param(self.max_tokens_param, "max_tokens");
         let logprobs_param = param(self.logprobs_param, "logprobs");
-        self.prompt.check_size(limits)?;
+        let prompt_logprobs_param = param(self.prompt_logprobs_param, "prompt_logprobs");
+        let truncate = self.truncation(limits)?;
+        match &self.prompt {
+            // Cut before its length matters.
+            Prompt::Tokens(tokens) if truncate.is_some() && !tokens.is_empty() => {}
+            prompt => prompt.check_size(limits)?,
+        }
         check_stops(&self.stop, limits)?;
+        let defaults = &limits.defaults;
+        let shaping = self.shaping.check(limits)?;
+        if let Some(most) = self.max_tokens.filter(|most| *most > 0 && i64::from(shaping.min_tokens) > *most) {
+            let message = format!("is {}, but {max_tokens_param} is {most}", shaping.min_tokens);
+            return Err(RequestError::invalid("min_tokens", message));
+        }
         Ok(Checked {
             // More than the context is clamped later, so only the sign matters here.
             max_tokens: integer(max_tokens_param, self.max_tokens, 1, i64::MAX)?.map(|n| n.min(u32::MAX.into()) as u32),
             default_max_tokens: self.default_max_tokens,
             choices: integer("n", self.n, 1, limits.max_choices.into())?.unwrap_or(1) as u32,
             sampling: SamplingParams {
-                temperature: number("temperature", self.temperature, 0.0, 2.0)?.unwrap_or(1.0),
-                top_p: number("top_p", self.top_p, 0.0, 1.0)?.unwrap_or(1.0),
+                temperature: number("temperature", self.temperature.or(defaults.temperature), 0.0, 2.0)?.unwrap_or(1.0),
+                top_p: number("top_p", self.top_p.or(defaults.top_p), 0.0, 1.0)?.unwrap_or(1.0),
                 // -1 is vLLM's way to say "off".
-                top_k: integer("top_k", self.top_k, -1, i64::from(u32::MAX))?.unwrap_or(0).max(0) as u32,
-                min_p: number("min_p", self.min_p, 0.0, 1.0)?.unwrap_or(0.0),
+                top_k: integer("top_k", self.top_k.or(defaults.top_k), -1, i64::from(u32::MAX))?.unwrap_or(0).max(0)
+                    as u32,
+                min_p: number("min_p", self.min_p.or(defaults.min_p), 0.0, 1.0)?.unwrap_or(0.0),
+                typical_p: number("typical_p", self.typical_p.or(defaults.typical_p), 0.0, 1.0)?.unwrap_or(1.0),
                 seed: self.seed.map_or(entropy, |seed| seed as u64),
             },
+            shaping,
             stop_tokens: check_tokens("stop_token_ids", &self.stop_token_ids, limits.max_stop_tokens, limits)?,
             ignore_eos: self.ignore_eos,
             logprobs: integer(logprobs_param, self.logprobs, 0, limits.max_logprobs.into())?.map(|n| n as u32),
+            prompt_logprobs: integer(prompt_logprobs_param, self.prompt_logprobs, 0, limits.max_logprobs.into())?
+                .map(|n| n as u32),
+            truncate,
             priority: self.priority,
             deadline: self.deadline()?,
             origin: self.origin.clone(),
         })
+    }
+
+    fn truncation(&self, limits: &Limits) -> Result<Option<u32>, RequestError> {
+        // One must be left to generate.
+        let fit = i64::from(limits.max_model_len) - 1;
+        let asked = integer("truncate_prompt_tokens", self.truncate_prompt_tokens, -1, fit)?;
+        match asked {
+            Some(0) => Err(RequestError::invalid("truncate_prompt_tokens", "must be -1 or at least 1, got 0")),
+            Some(-1) => Ok(Some(fit as u32)),
+            other => Ok(other.map(|tokens| tokens as u32)),
+        }
     }
 
     fn deadline(&self) -> Result<Option<Micros>, RequestError> {
@@ -286,11 +368,13 @@ impl Checked {
     /// Builds one request per choice. `ids` yields fresh sequence ids; `eos` are the model's end tokens.
     pub fn into_requests(
         self,
-        prompt: Vec<TokenId>,
+        mut prompt: Vec<TokenId>,
         eos: &[TokenId],
         limits: &Limits,
         mut ids: impl FnMut() -> SeqId,
     ) -> Result<Built, RequestError> {
+        let cut = self.truncate.map_or(0, |most| prompt.len().saturating_sub(most as usize));
+        prompt.drain(..cut);
         check_prompt_length(prompt.len(), limits)?;
         let room = limits.max_model_len - prompt.len() as u32;
         let asked = self.max_tokens.or(self.default_max_tokens);
@@ -304,7 +388,10 @@ impl Checked {
             max_tokens: asked.unwrap_or(room).min(room),
             stop_tokens: stop_tokens.clone(),
             sampling: SamplingParams { seed: choice_seed(self.sampling.seed, choice), ..self.sampling },
+            shaping: self.shaping.clone(),
             logprobs: self.logprobs,
+            // All choices have the same prompt.
+            prompt_logprobs: self.prompt_logprobs.filter(|_| choice == 0),
             priority: self.priority,
             deadline: self.deadline,
             origin: self.origin.clone(),
