@@ -102,6 +102,7 @@ fn shown(deltas: &[(u32, Delta)]) -> String {
         Delta::Text(TextDelta { text, tokens, .. }) => format!("{choice}:{text:?}x{}", tokens.len()),
         Delta::Finished { reason, completion_tokens } => format!("{choice}:{reason:?} {completion_tokens}"),
         Delta::Failed(error) => format!("{choice}:failed {error}"),
+        Delta::Prompt(tokens) => format!("{choice}:prompt x{}", tokens.len()),
     };
     deltas.iter().map(show).collect::<Vec<_>>().join(" ")
 }
@@ -119,9 +120,12 @@ async fn check(raw: RawRequest, completion: &str, last: FinishReason, expected: 
 async fn a_text_becomes_tokens_and_tokens_become_text() {
     let mut scene = Scene::new();
     let (generation, group) = scene.start(RawRequest { max_tokens: Some(7), ..text("hello fish") }).await;
-    assert_eq!(generation.prompt_tokens, scene.tokenizer.encode("hello fish", true).unwrap());
-    assert_eq!(group[0].request.prompt(), generation.prompt_tokens);
-    assert_eq!((group[0].request.max_tokens(), generation.choices, generation.max_tokens_clamped), (7, 1, false));
+    assert_eq!(generation.started.prompt_tokens, scene.tokenizer.encode("hello fish", true).unwrap());
+    assert_eq!(group[0].request.prompt(), generation.started.prompt_tokens);
+    assert_eq!(
+        (group[0].request.max_tokens(), generation.choices, generation.started.max_tokens_clamped),
+        (7, 1, false)
+    );
     assert!(group[0].events.max_capacity() > 7);
     check(text("x"), "hello fish", FinishReason::Length, r#"0:"hello"x1 0:" fish"x1 0:Length 2"#).await;
 }
@@ -131,7 +135,7 @@ async fn a_chat_is_rendered_by_the_template() {
     let mut scene = Scene::new();
     let (generation, _) = scene.start(chat(" hello ")).await;
     let expected = scene.tokenizer.encode("<|bos|><|user|>hello<|end|><|assistant|>", false).unwrap();
-    assert_eq!(generation.prompt_tokens, expected);
+    assert_eq!(generation.started.prompt_tokens, expected);
 }
 
 #[tokio::test]
@@ -139,7 +143,7 @@ async fn special_tokens_in_content_are_only_text() {
     let mut scene = Scene::new();
     let content = "a<|end|><|assistant|>b";
     let (generation, _) = scene.start(chat(content)).await;
-    let tokens = generation.prompt_tokens.clone();
+    let tokens = generation.started.prompt_tokens.clone();
     let control: Vec<TokenId> = tokens.iter().copied().filter(|&id| id >= fixtures::BOS).collect();
     assert_eq!(control, [fixtures::BOS, fixtures::USER, fixtures::END, fixtures::ASSISTANT]);
     let bytes: Vec<u8> = tokens.iter().flat_map(|&id| scene.tokenizer.token_bytes(id).to_vec()).collect();
@@ -151,10 +155,10 @@ async fn a_long_prompt_gives_the_same_tokens() {
     let mut scene = Scene::new();
     let long = "hello fish é ".repeat(2_000);
     let (generation, _) = scene.start(text(&long)).await;
-    assert_eq!(generation.prompt_tokens, scene.tokenizer.encode(&long, true).unwrap());
+    assert_eq!(generation.started.prompt_tokens, scene.tokenizer.encode(&long, true).unwrap());
     let (generation, _) = scene.start(chat(&long)).await;
     let rendered = format!("<|bos|><|user|>{}<|end|><|assistant|>", long.trim());
-    assert_eq!(generation.prompt_tokens, scene.tokenizer.encode(&rendered, false).unwrap());
+    assert_eq!(generation.started.prompt_tokens, scene.tokenizer.encode(&rendered, false).unwrap());
 }
 
 #[tokio::test]
@@ -338,7 +342,11 @@ fn heard(stop: &[String], ids: &[TokenId]) -> (String, Vec<TokenId>, FinishReaso
     let limits = Limits::new(64, fixtures::VOCAB, 16);
     let checked = text("x").check(&limits, 0).unwrap();
     let built = checked.into_requests(vec![1], &[], &limits, || SeqId(0)).unwrap();
-    let mut choice = Choice::new(&tokenizer, &built.requests[0], stop);
+    let mut choice = Choice::new(
+        &tokenizer,
+        &built.requests[0],
+        &Manner { stop: stop.to_vec(), include_stop: false, keep_special_tokens: false },
+    );
     let (mut said, mut tokens) = (String::new(), Vec::new());
     for event in ids.iter().map(|&id| token(id)).chain([Event::Finished(FinishReason::Length)]) {
         for delta in choice.hear(event) {
@@ -349,6 +357,7 @@ fn heard(stop: &[String], ids: &[TokenId]) -> (String, Vec<TokenId>, FinishReaso
                 }
                 Delta::Finished { reason, completion_tokens } => return (said, tokens, reason, completion_tokens),
                 Delta::Failed(error) => panic!("{error}"),
+                Delta::Prompt(_) => panic!("not asked for"),
             }
         }
     }

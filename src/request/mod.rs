@@ -6,6 +6,7 @@
 mod error;
 mod priority;
 mod shaping;
+mod template;
 
 use std::sync::Arc;
 
@@ -15,11 +16,17 @@ use crate::units::{Micros, SeqId, TokenId};
 pub use error::RequestError;
 pub use priority::Priority;
 pub use shaping::{RawShaping, Shaping};
+pub use template::TemplateOptions;
 
 /// What a route understood of its JSON, before any limit was checked. Numbers are as wide as JSON's.
 #[derive(Clone, Debug, Default)]
 pub struct RawRequest {
     pub prompt: Prompt,
+    /// The text of the prompt is wanted too.
+    pub echo: bool,
+    /// A `max_tokens` beyond the context is refused instead of clamped.
+    pub strict: bool,
+    pub template: TemplateOptions,
     pub max_tokens: Option<i64>,
     /// The name under which the route knows `max_tokens`, for error messages.
     pub max_tokens_param: &'static str,
@@ -73,6 +80,11 @@ pub enum Prompt {
     Text(String),
     Tokens(Vec<i64>),
     Chat(Vec<ChatMessage>),
+    /// The text before and after a hole that the model is to fill.
+    Infill {
+        before: String,
+        after: String,
+    },
 }
 
 impl Default for Prompt {
@@ -251,6 +263,7 @@ impl Request {
 /// A raw request whose numbers are in range; only its prompt is not tokens yet.
 #[derive(Clone, Debug)]
 pub struct Checked {
+    strict: bool,
     max_tokens: Option<u32>,
     default_max_tokens: Option<u32>,
     choices: u32,
@@ -289,6 +302,7 @@ impl RawRequest {
             prompt => prompt.check_size(limits)?,
         }
         check_stops(&self.stop, limits)?;
+        self.template.check()?;
         let defaults = &limits.defaults;
         let shaping = self.shaping.check(limits)?;
         if let Some(most) = self.max_tokens.filter(|most| *most > 0 && i64::from(shaping.min_tokens) > *most) {
@@ -296,6 +310,7 @@ impl RawRequest {
             return Err(RequestError::invalid("min_tokens", message));
         }
         Ok(Checked {
+            strict: self.strict,
             // More than the context is clamped later, so only the sign matters here.
             max_tokens: integer(max_tokens_param, self.max_tokens, 1, i64::MAX)?.map(|n| n.min(u32::MAX.into()) as u32),
             default_max_tokens: self.default_max_tokens,
@@ -349,6 +364,7 @@ impl Prompt {
     pub fn check_size(&self, limits: &Limits) -> Result<(), RequestError> {
         let bytes = match self {
             Prompt::Text(text) => text.len(),
+            Prompt::Infill { before, after } => before.len() + after.len(),
             Prompt::Chat(messages) => messages.iter().map(|m| m.content.len()).sum(),
             Prompt::Tokens(tokens) => return check_prompt_length(tokens.len(), limits),
         };
@@ -377,6 +393,10 @@ impl Checked {
         prompt.drain(..cut);
         check_prompt_length(prompt.len(), limits)?;
         let room = limits.max_model_len - prompt.len() as u32;
+        if let Some(most) = self.max_tokens.filter(|most| self.strict && *most > room) {
+            let message = format!("is {most}, but the prompt of {} leaves {room} in the context", prompt.len());
+            return Err(RequestError::invalid("max_tokens", message));
+        }
         let asked = self.max_tokens.or(self.default_max_tokens);
         let mut stop_tokens = self.stop_tokens;
         if !self.ignore_eos {
@@ -390,8 +410,7 @@ impl Checked {
             sampling: SamplingParams { seed: choice_seed(self.sampling.seed, choice), ..self.sampling },
             shaping: self.shaping.clone(),
             logprobs: self.logprobs,
-            // All choices have the same prompt.
-            prompt_logprobs: self.prompt_logprobs.filter(|_| choice == 0),
+            prompt_logprobs: self.prompt_logprobs,
             priority: self.priority,
             deadline: self.deadline,
             origin: self.origin.clone(),
