@@ -20,7 +20,7 @@ impl Fields {
     }
 
     pub fn take(&mut self, name: &str) -> Option<Value> {
-        self.left.remove(name)
+        self.left.shift_remove(name)
     }
 
     pub fn integer(&mut self, name: &str) -> Result<Option<i64>, RequestError> {
