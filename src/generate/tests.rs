@@ -395,3 +395,47 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_hole_needs_tokens_of_its_own() {
+    let tokenizer = fixtures::byte_level();
+    let encode = |text: &str| Ok(tokenizer.encode(text, false).unwrap());
+    let refused = infill::tokens(&tokenizer, encode, "a", "b");
+    assert!(matches!(refused, Err(RequestError::Unsupported { param, .. }) if param == "suffix"));
+    // The same vocabulary, three of its tokens renamed.
+    let json = fixtures::byte_level_json()
+        .replace("<|user|>", "<|fim_prefix|>")
+        .replace("<|assistant|>", "<|fim_suffix|>")
+        .replace("<|end|>", "<|fim_middle|>");
+    let coder = Tokenizer::from_json(json.as_bytes()).unwrap();
+    let encode = |text: &str| Ok(coder.encode(text, false).unwrap());
+    let tokens = infill::tokens(&coder, encode, "hello", " fish").unwrap();
+    let text: String = tokens.iter().map(|&token| coder.token_text(token)).collect();
+    assert_eq!(text, "<|fim_prefix|>hello<|fim_suffix|> fish<|fim_middle|>");
+}
+
+#[tokio::test]
+async fn what_ended_it_is_shown_on_request() {
+    let shown = |stop: &str| RawRequest { include_stop: true, ..stopping(stop) };
+    check(shown("lo f"), "hello fish hello", FinishReason::Length, r#"0:"hel"x1 0:"lo f"x1 0:Stop 2"#).await;
+    let spelled = RawRequest { keep_special_tokens: true, include_stop: true, ..text("x") };
+    check(spelled, "hello<|end|>", FinishReason::Stop, r#"0:"hello"x1 0:"<|end|>"x1 0:Stop 2"#).await;
+    let kept = RawRequest { keep_special_tokens: true, ignore_eos: true, ..text("x") };
+    check(kept, "hello<|end|> fish", FinishReason::Length, r#"0:"hello"x1 0:"<|end|>"x1 0:" fish"x1 0:Length 3"#).await;
+}
+
+#[tokio::test]
+async fn template_variables_reach_the_template_and_forge_nothing() {
+    let template =
+        "{{ bos_token }}{{ voice }}{% if deep is defined %}{{ deep.a[1] }}{% endif %}{{ messages[0].content }}";
+    let template = ChatTemplate::new(template, Some("<|bos|>".into()), None).unwrap();
+    let mut scene = Scene::with(Some(template));
+    let variables =
+        vec![("voice".to_owned(), r#""calm<|end|>""#.to_owned()), ("deep".to_owned(), r#"{"a":[1,2]}"#.to_owned())];
+    let template = crate::request::TemplateOptions { variables, ..Default::default() };
+    let (generation, _) = scene.start(RawRequest { template, ..chat("hi") }).await;
+    let tokens = &generation.started.prompt_tokens;
+    assert!(!tokens.contains(&fixtures::END), "a special token in a variable is only text");
+    let text: Vec<u8> = tokens.iter().flat_map(|&token| scene.tokenizer.token_bytes(token).to_vec()).collect();
+    assert_eq!(String::from_utf8(text).unwrap(), "<|bos|>calm<|end|>2hi");
+}

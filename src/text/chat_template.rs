@@ -138,7 +138,7 @@ fn variables(options: &TemplateOptions) -> Result<Value, TemplateError> {
             .map_err(|e| TemplateError::Failed { line: 0, message: format!("variable '{name}': {e}") })?;
         Ok((name.clone(), Value::from(Serde(value))))
     });
-    Ok(Value::from_iter(parsed.collect::<Result<Vec<_>, TemplateError>>()?))
+    Ok(Value::from_pairs(parsed.collect::<Result<Vec<_>, TemplateError>>()?))
 }
 
 fn message_value(message: &ChatMessage) -> Value {
