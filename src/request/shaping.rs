@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Limits, RequestError, integer, number};
+use super::check::{check_tokens, integer, number};
+use super::{Limits, RequestError};
 use crate::units::TokenId;
 
 /// As a route heard it.
@@ -72,7 +73,7 @@ impl RawShaping {
             return Err(RequestError::invalid(PARAM, message));
         }
         let ids: Vec<i64> = self.logit_bias.iter().map(|(id, _)| *id).collect();
-        let ids = super::check_tokens(PARAM, &ids, limits.max_logit_bias, limits)?;
+        let ids = check_tokens(PARAM, &ids, limits.max_logit_bias, limits)?;
         let mut bias = Vec::with_capacity(ids.len());
         for (id, (_, value)) in ids.into_iter().zip(&self.logit_bias) {
             bias.push((id, number(PARAM, Some(*value), -100.0, 100.0)?.unwrap_or(0.0)));

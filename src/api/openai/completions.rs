@@ -96,7 +96,7 @@ fn take_best_of(fields: &mut Fields, raw: &mut RawRequest, delivery: Delivery) -
     let refuse = |message: String| Err(RequestError::invalid("best_of", message));
     match fields.integer("best_of")? {
         None => {}
-        Some(best_of) if best_of < 1 || best_of > MAX_BEST_OF => {
+        Some(best_of) if !(1..=MAX_BEST_OF).contains(&best_of) => {
             return refuse(format!("must be between 1 and {MAX_BEST_OF}, got {best_of}"));
         }
         Some(best_of) if best_of < n => return refuse(format!("is {best_of}, but n is {n}")),
