@@ -3,7 +3,8 @@
 CARGO ?= cargo
 PYTHON ?= python3
 VENV := .venv
-OPENAI_VERSION := 3.52.0
+CLIENTS := openai==3.52.0 langchain-openai==1.7.3 litellm==1.83.0
+NODE_CLIENTS := openai@6.49.0
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint fmt check unit doc venv bench parity docker clean
@@ -25,17 +26,20 @@ check: ## does it compile?
 
 unit: $(VENV)/ready ## all tests but those in doc comments
 	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
-	FOREBAY_TEST_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) nextest run --locked --no-fail-fast
+	export FOREBAY_TEST_PYTHON=$(CURDIR)/$(VENV)/bin/python; \
+	if [ -d $(VENV)/node_modules/openai ]; then export FOREBAY_TEST_NODE_MODULES=$(CURDIR)/$(VENV)/node_modules; fi; \
+	$(CARGO) nextest run --locked --no-fail-fast
 
 doc: ## tests in doc comments
 	$(CARGO) test --locked --doc
 
-venv: $(VENV)/ready ## the Python of the tests, with the official client
+venv: $(VENV)/ready ## the Python of the tests, with the clients
 
-# The official client, for the tests that drive the real binary with it.
+# The clients that drive the real binary in the tests. Node's only where there is a Node.
 $(VENV)/ready: Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check openai==$(OPENAI_VERSION)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(CLIENTS)
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(VENV) $(NODE_CLIENTS); fi
 	touch $@
 
 fmt: ## format the code

@@ -64,6 +64,8 @@ pub struct Logprobs {
     pub sampled: f32,
     /// The most likely tokens, best first; ties by lowest id. As many as were asked for.
     pub top: Vec<(TokenId, f32)>,
+    /// Of each token of the prompt but the first, where asked for; with the first token that is drawn, else empty.
+    pub prompt: Vec<Logprobs>,
 }
 
 /// Why one sequence failed inside a step.

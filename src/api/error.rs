@@ -22,6 +22,15 @@ pub struct Face {
     pub close: bool,
 }
 
+/// Whether the same request may succeed later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    Never,
+    Later,
+    /// After the seconds of `Retry-After`.
+    After,
+}
+
 const INVALID: &str = "invalid_request_error";
 
 impl Face {
@@ -39,6 +48,15 @@ impl Face {
 
     fn overloaded(code: &'static str) -> Face {
         Face::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", code)
+    }
+
+    pub fn retry(&self) -> Retry {
+        let transient = self.status.is_server_error() || matches!(self.status.as_u16(), 408 | 429);
+        match (self.retry_after_s, transient && !self.never_retry) {
+            (Some(_), _) => Retry::After,
+            (None, true) => Retry::Later,
+            (None, false) => Retry::Never,
+        }
     }
 
     fn about(self, param: &str) -> Face {

@@ -136,6 +136,8 @@ fn caught(metrics: &Metrics, _panic: Box<dyn Any + Send>) -> Response {
 }
 
 #[cfg(test)]
+mod error_docs;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

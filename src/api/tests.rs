@@ -31,6 +31,10 @@ fn settled(mut body: Value, prefix: &str) -> Value {
     let id = body["id"].take();
     assert!(id.as_str().unwrap().starts_with(prefix), "{id}");
     assert!(body["created"].take().as_u64().unwrap() > 1_700_000_000);
+    // The clock of these tests stands still.
+    let timings = body.as_object_mut().unwrap().remove("timings").unwrap();
+    assert_eq!((&timings["prompt_n"], &timings["prompt_ms"]), (&body["usage"]["prompt_tokens"], &json!(0.0)));
+    assert_eq!(timings["predicted_n"], body["usage"]["completion_tokens"]);
     body
 }
 
@@ -292,8 +296,11 @@ async fn bad_requests_are_400_with_code_and_param_and_the_engine_hears_nothing()
         (COMPLETIONS, with(prompt.clone(), json!({"max_tokens": 0})), "invalid_value", json!("max_tokens")),
         (COMPLETIONS, with(prompt.clone(), json!({"max_tokens": u64::MAX})), "invalid_value", json!("max_tokens")),
         (COMPLETIONS, with(prompt.clone(), json!({"logprobs": 6})), "invalid_value", json!("logprobs")),
-        (COMPLETIONS, with(prompt.clone(), json!({"best_of": 3})), "unsupported_parameter", json!("best_of")),
-        (COMPLETIONS, with(prompt.clone(), json!({"echo": true})), "unsupported_parameter", json!("echo")),
+        (COMPLETIONS, with(prompt.clone(), json!({"best_of": 9})), "invalid_value", json!("best_of")),
+        (COMPLETIONS, with(prompt.clone(), json!({"best_of": 2, "n": 3})), "invalid_value", json!("best_of")),
+        (COMPLETIONS, with(prompt.clone(), json!({"best_of": 2, "stream": true})), "invalid_value", json!("best_of")),
+        (COMPLETIONS, with(prompt.clone(), json!({"suffix": "end"})), "unsupported_parameter", json!("suffix")),
+        (CHAT, with(hello(), json!({"echo": true})), "unsupported_parameter", json!("echo")),
         (COMPLETIONS, with(prompt.clone(), json!({"stop": ["a", "b", "c", "d", "e"]})), "invalid_value", json!("stop")),
         (COMPLETIONS, with(prompt, json!({"stream_options": {}})), "invalid_value", json!("stream_options")),
         (CHAT, json!({}), "invalid_value", json!("messages")),

@@ -73,7 +73,10 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
     };
     let tokenizer = Arc::new(tokenizer(&loaded)?);
     let template = chat_template(&loaded)?;
-    let limits = Limits::new(max_model_len as u32, loaded.model.vocab_size() as u32, tokenizer.max_token_bytes());
+    let limits = Limits {
+        defaults: loaded.defaults,
+        ..Limits::new(max_model_len as u32, loaded.model.vocab_size() as u32, tokenizer.max_token_bytes())
+    };
     let metrics = Metrics::new();
     let heartbeat = Arc::new(Heartbeat::default());
     let gate = Gate::new(config.intake.capacity);

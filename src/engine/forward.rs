@@ -1,12 +1,13 @@
 //! The real executor: one forward pass of the model, then a draw for each sequence that reached its end.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::model::{Model, Rows};
-use crate::request::{Request, SamplingParams};
-use crate::sampling;
-use crate::step::{BatchChunk, Outcome, SequenceFault, StepBatch, StepOutput};
-use crate::units::SeqId;
+use crate::request::{Request, SamplingParams, Shaping};
+use crate::sampling::{self, NonFinite, Seen};
+use crate::step::{BatchChunk, Logprobs, Outcome, Sampled, SequenceFault, StepBatch, StepOutput};
+use crate::units::{SeqId, TokenId};
 
 use super::executor::{ExecuteError, Executor};
 
@@ -14,45 +15,164 @@ use super::executor::{ExecuteError, Executor};
 pub struct Forward {
     model: Model,
     sequences: HashMap<SeqId, Drawing>,
+    /// A row of logits, for those that are changed before the draw.
+    row: Vec<f32>,
 }
 
-#[derive(Clone, Copy)]
 struct Drawing {
     sampling: SamplingParams,
+    shaping: Shaping,
+    stop_tokens: Vec<TokenId>,
     logprobs: Option<u32>,
+    prompt_tokens: usize,
+    seen: Seen,
+    scoring: Option<Scoring>,
+}
+
+/// A prompt whose own tokens are to have logprobs. Each chunk's rows are turned into them at once, so that what is kept
+/// does not grow with the vocabulary.
+struct Scoring {
+    count: u32,
+    prompt: Vec<TokenId>,
+    /// Of the prompt's tokens from the second on. Survives preemption, whose recomputation would only repeat it.
+    done: Vec<Logprobs>,
+    finite: bool,
+}
+
+/// Rows of a step whose logits are read: first those of prompts to be scored, then the one that a token is drawn from.
+struct Wanted {
+    scored: Range<usize>,
+    drawn: Option<usize>,
 }
 
 impl Forward {
     /// `model` has its KV memory allocated, as large as the core's block pool.
     pub fn new(model: Model) -> Forward {
-        Forward { model, sequences: HashMap::new() }
+        Forward { model, sequences: HashMap::new(), row: Vec::new() }
     }
 
-    fn draw(&self, batch: &StepBatch, chunk: &BatchChunk, logits: &[f32]) -> Outcome {
-        let Some(drawing) = self.sequences.get(&chunk.seq) else {
+    fn wanted(&self, batch: &StepBatch, chunk: &BatchChunk) -> Wanted {
+        let rows = chunk.rows.clone();
+        let drawn = chunk.sample.then(|| rows.end - 1);
+        let scored = self.sequences.get(&chunk.seq).and_then(|drawing| drawing.scoring.as_ref());
+        let scored = scored.map_or(rows.end..rows.end, |scoring| {
+            // The row at position `p` says how likely token `p + 1` was.
+            let first = batch.positions[rows.start] as usize;
+            let row_of = |position: usize| (rows.start + position.saturating_sub(first)).min(rows.end);
+            row_of(scoring.done.len())..row_of(scoring.prompt.len() - 1)
+        });
+        Wanted { scored, drawn }
+    }
+
+    fn draw(&mut self, batch: &StepBatch, chunk: &BatchChunk, logits: &[f32]) -> Outcome {
+        let Some(drawing) = self.sequences.get_mut(&chunk.seq) else {
             return Outcome::Failed(SequenceFault::Forward);
         };
         let position = batch.positions[chunk.rows.end - 1] + 1;
-        match sampling::sample(logits, &drawing.sampling, position, drawing.logprobs) {
+        match drawing.draw(logits, &mut self.row, position) {
             Ok(sampled) => Outcome::Token(sampled),
-            Err(sampling::NonFinite) => Outcome::Failed(SequenceFault::NonFiniteLogits),
+            Err(fault) => Outcome::Failed(fault),
         }
+    }
+}
+
+impl Drawing {
+    fn new(request: &Request) -> Drawing {
+        let scoring = request.prompt_logprobs().map(|count| Scoring {
+            count,
+            prompt: request.prompt().to_vec(),
+            done: Vec::with_capacity(request.prompt().len() - 1),
+            finite: true,
+        });
+        Drawing {
+            sampling: *request.sampling(),
+            shaping: request.shaping().clone(),
+            stop_tokens: request.stop_tokens().to_vec(),
+            logprobs: request.logprobs(),
+            prompt_tokens: request.prompt().len(),
+            seen: if request.shaping().penalises() { Seen::new(request.prompt()) } else { Seen::default() },
+            scoring,
+        }
+    }
+
+    /// Draws the token at `position`; `row` is room for a copy of `logits`.
+    fn draw(&mut self, logits: &[f32], row: &mut Vec<f32>, position: u32) -> Result<Sampled, SequenceFault> {
+        let drawn = (position as usize).saturating_sub(self.prompt_tokens);
+        self.seen.rewind(drawn);
+        let mut sampled = if self.shaping.changes(drawn) {
+            row.clear();
+            row.extend_from_slice(logits);
+            sampling::shape(row, &self.shaping, &self.seen, &self.stop_tokens, drawn);
+            sampling::sample(row, &self.sampling, position, None)?
+        } else {
+            sampling::sample(logits, &self.sampling, position, None)?
+        };
+        if self.shaping.penalises() {
+            self.seen.push(sampled.token);
+        }
+        if let Some(count) = self.logprobs {
+            sampled.logprobs = Some(sampling::logprobs(logits, sampled.token, count)?);
+        }
+        if let Some(scoring) = self.scoring.as_ref().filter(|_| drawn == 0) {
+            let mut logprobs = match sampled.logprobs.take() {
+                Some(logprobs) => logprobs,
+                None => sampling::logprobs(logits, sampled.token, 0)?,
+            };
+            logprobs.prompt = scoring.result()?;
+            sampled.logprobs = Some(logprobs);
+        }
+        Ok(sampled)
+    }
+}
+
+impl Scoring {
+    fn score(&mut self, logits: &[f32]) {
+        let Some(&token) = self.prompt.get(self.done.len() + 1) else { return };
+        match sampling::logprobs(logits, token, self.count) {
+            Ok(logprobs) => self.done.push(logprobs),
+            Err(NonFinite) => self.finite = false,
+        }
+    }
+
+    fn result(&self) -> Result<Vec<Logprobs>, SequenceFault> {
+        if !self.finite {
+            return Err(SequenceFault::NonFiniteLogits);
+        }
+        // A row that was never computed, as after a hit in a cache, cannot be made up.
+        if self.done.len() + 1 == self.prompt.len() { Ok(self.done.clone()) } else { Err(SequenceFault::Forward) }
+    }
+}
+
+impl From<NonFinite> for SequenceFault {
+    fn from(_: NonFinite) -> SequenceFault {
+        SequenceFault::NonFiniteLogits
     }
 }
 
 impl Executor for Forward {
     fn admit(&mut self, request: &Request) {
-        let drawing = Drawing { sampling: *request.sampling(), logprobs: request.logprobs() };
-        self.sequences.insert(request.id(), drawing);
+        self.sequences.insert(request.id(), Drawing::new(request));
     }
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
-        let logits = self.model.forward(batch, Rows::Sampled).map_err(|error| ExecuteError(error.to_string()))?;
-        let sampled = batch.chunks.iter().filter(|chunk| chunk.sample);
-        let outcomes = sampled
-            .zip(logits.data.chunks_exact(logits.vocab))
-            .map(|(chunk, row)| (chunk.seq, self.draw(batch, chunk, row)))
-            .collect();
+        let wanted: Vec<Wanted> = batch.chunks.iter().map(|chunk| self.wanted(batch, chunk)).collect();
+        let rows: Vec<usize> = wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn)).collect();
+        let logits = self.model.forward(batch, Rows::Picked(&rows)).map_err(|error| ExecuteError(error.to_string()))?;
+        let mut row = logits.data.chunks_exact(logits.vocab);
+        let mut outcomes = Vec::new();
+        for (chunk, wanted) in batch.chunks.iter().zip(wanted) {
+            for logits in row.by_ref().take(wanted.scored.len()) {
+                if let Some(scoring) = self.sequences.get_mut(&chunk.seq).and_then(|d| d.scoring.as_mut()) {
+                    scoring.score(logits);
+                }
+            }
+            if wanted.drawn.is_some()
+                && let Some(logits) = row.next()
+            {
+                outcomes.push((chunk.seq, self.draw(batch, chunk, logits)));
+            }
+        }
+        drop(row);
         self.model.recycle(logits);
         Ok(StepOutput { outcomes })
     }

@@ -9,9 +9,25 @@ use crate::step::{Logprobs, Sampled};
 use crate::text::{Detokenizer, Scan, StopMatcher, Tokenizer, TokenizerError};
 use crate::units::{SeqId, TokenId};
 
+/// How a completion is written and cut.
+pub struct Manner {
+    pub stop: Vec<String>,
+    /// What ended the completion is part of its text.
+    pub include_stop: bool,
+    /// Special tokens are spelled out.
+    pub keep_special_tokens: bool,
+}
+
 pub struct Choice {
     seq: SeqId,
     stop_tokens: Vec<TokenId>,
+    include_stop: bool,
+    keep_special_tokens: bool,
+    /// Stop strings count from the token after these.
+    min_tokens: u32,
+    logprobs: bool,
+    /// Until the first token has brought their logprobs.
+    prompt: Option<Vec<TokenId>>,
     tokenizer: Arc<Tokenizer>,
     detokenizer: Detokenizer,
     stops: StopMatcher,
@@ -30,13 +46,18 @@ struct Waiting {
 }
 
 impl Choice {
-    pub fn new(tokenizer: &Arc<Tokenizer>, request: &Request, stop: &[String]) -> Choice {
+    pub fn new(tokenizer: &Arc<Tokenizer>, request: &Request, manner: &Manner) -> Choice {
         Choice {
             seq: request.id(),
             stop_tokens: request.stop_tokens().to_vec(),
+            include_stop: manner.include_stop,
+            keep_special_tokens: manner.keep_special_tokens,
+            min_tokens: request.shaping().min_tokens,
+            logprobs: request.logprobs().is_some(),
+            prompt: request.prompt_logprobs().map(|_| request.prompt().to_vec()),
             tokenizer: Arc::clone(tokenizer),
             detokenizer: Detokenizer::new(Arc::clone(tokenizer)),
-            stops: StopMatcher::new(stop.to_vec()),
+            stops: StopMatcher::new(manner.stop.clone()),
             waiting: VecDeque::new(),
             assembled: 0,
             reported: 0,
@@ -59,20 +80,44 @@ impl Choice {
         deltas.unwrap_or_else(|_| vec![Delta::Failed(RequestError::Internal)])
     }
 
-    fn token(&mut self, sampled: Sampled) -> Result<Vec<Delta>, TokenizerError> {
+    fn token(&mut self, mut sampled: Sampled) -> Result<Vec<Delta>, TokenizerError> {
+        let prompt = self.prompt_logprobs(&mut sampled);
+        let deltas = self.completion(sampled)?;
+        Ok(prompt.into_iter().chain(deltas).collect())
+    }
+
+    /// Comes with the first token.
+    fn prompt_logprobs(&mut self, sampled: &mut Sampled) -> Option<Delta> {
+        let tokens = self.prompt.take()?;
+        let logprobs = sampled.logprobs.as_mut().map(|logprobs| std::mem::take(&mut logprobs.prompt));
+        let spell = |(token, logprobs): (&TokenId, Logprobs)| self.spell(*token, logprobs);
+        Some(Delta::Prompt(tokens.iter().skip(1).zip(logprobs.unwrap_or_default()).map(spell).collect()))
+    }
+
+    fn completion(&mut self, sampled: Sampled) -> Result<Vec<Delta>, TokenizerError> {
         self.completion_tokens += 1;
         let token = sampled.token;
         self.waiting.push_back(Waiting { sampled, start: self.assembled });
-        if self.stop_tokens.contains(&token) {
+        if self.stop_tokens.contains(&token) && !self.include_stop {
             // Ends the completion and is no part of its text, even if it is a word. `Finished` follows.
             return Ok(Vec::new());
         }
-        let text = self.detokenizer.push(token)?;
+        let text = self.text_of(token)?;
         self.assembled += text.len();
+        if self.completion_tokens <= self.min_tokens {
+            return Ok(self.pass(text).into_iter().collect());
+        }
         Ok(match self.stops.push(&text) {
             Scan::Pass(text) => self.pass(text).into_iter().collect(),
             Scan::Stop(text) => self.end(text, FinishReason::Stop),
         })
+    }
+
+    fn text_of(&mut self, token: TokenId) -> Result<String, TokenizerError> {
+        if self.keep_special_tokens && !self.tokenizer.is_text(token) {
+            return Ok(self.detokenizer.finish()? + &self.tokenizer.token_text(token));
+        }
+        self.detokenizer.push(token)
     }
 
     fn finish(&mut self, reason: FinishReason) -> Result<Vec<Delta>, TokenizerError> {
@@ -98,6 +143,8 @@ impl Choice {
 
     /// Reports all that is left.
     fn end(&mut self, text: String, reason: FinishReason) -> Vec<Delta> {
+        let stop = self.stops.matched().filter(|_| self.include_stop).unwrap_or_default();
+        let text = text + stop;
         let last = self.report(text, self.waiting.len());
         let text = (!last.text.is_empty() || !last.tokens.is_empty()).then_some(Delta::Text(last));
         let finished = Delta::Finished { reason, completion_tokens: self.completion_tokens };
@@ -106,21 +153,23 @@ impl Choice {
 
     fn report(&mut self, text: String, tokens: usize) -> TextDelta {
         let mut delta = TextDelta { text, ..TextDelta::default() };
-        for Waiting { sampled, .. } in self.waiting.drain(..tokens) {
+        for Waiting { sampled, .. } in self.waiting.drain(..tokens).collect::<Vec<_>>() {
             delta.tokens.push(sampled.token);
-            delta.logprobs.extend(sampled.logprobs.map(|logprobs| spell(&self.tokenizer, sampled.token, logprobs)));
+            let logprobs = sampled.logprobs.filter(|_| self.logprobs);
+            delta.logprobs.extend(logprobs.map(|logprobs| self.spell(sampled.token, logprobs)));
         }
         delta
     }
+
+    fn spell(&self, token: TokenId, logprobs: Logprobs) -> TokenLogprob {
+        let top = |(token, logprob)| spelled(&self.tokenizer, token, logprob);
+        let hidden = !self.keep_special_tokens && !self.tokenizer.is_text(token);
+        let TopLogprob { text, bytes, logprob, .. } = top((token, logprobs.sampled));
+        TokenLogprob { token, text, bytes, hidden, logprob, top: logprobs.top.into_iter().map(top).collect() }
+    }
 }
 
-fn spell(tokenizer: &Tokenizer, token: TokenId, logprobs: Logprobs) -> TokenLogprob {
-    let top = |(token, logprob)| TopLogprob {
-        token,
-        text: tokenizer.token_text(token),
-        bytes: tokenizer.token_bytes(token).to_vec(),
-        logprob,
-    };
-    let TopLogprob { text, bytes, logprob, .. } = top((token, logprobs.sampled));
-    TokenLogprob { token, text, bytes, logprob, top: logprobs.top.into_iter().map(top).collect() }
+/// A token on its own.
+pub fn spelled(tokenizer: &Tokenizer, token: TokenId, logprob: f32) -> TopLogprob {
+    TopLogprob { token, text: tokenizer.token_text(token), bytes: tokenizer.token_bytes(token).to_vec(), logprob }
 }

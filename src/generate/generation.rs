@@ -8,39 +8,63 @@ use tokio::sync::mpsc;
 
 use super::{Choice, Delta};
 use crate::engine::EngineHandle;
-use crate::request::{Event, RequestError};
+use crate::request::{Event, Request, RequestError, SamplingParams, Shaping};
 use crate::units::{Micros, SeqId, TokenId};
 
 /// A running request. Dropping it aborts what is unfinished.
 pub struct Generation {
-    pub prompt_tokens: Vec<TokenId>,
+    pub started: Started,
     pub choices: u32,
-    /// The client asked for more tokens than the context leaves.
-    pub max_tokens_clamped: bool,
-    /// From its arrival; `None` while nothing was measured.
-    pub predicted_ttft: Option<Micros>,
     /// One per choice; `None` when it has ended.
     running: Vec<Option<(Choice, mpsc::Receiver<Event>)>>,
-    /// Said and not handed out yet: what one event brought, at most two deltas.
+    /// Said and not handed out yet: what one event brought, at most three deltas.
     said: VecDeque<(u32, Delta)>,
     /// Which choice is asked first next time, so that none is starved by a faster one.
     first: usize,
     unfinished: Unfinished,
 }
 
+/// What is known of a request once it is queued.
+#[derive(Clone, Debug, Default)]
+pub struct Started {
+    pub prompt_tokens: Vec<TokenId>,
+    /// Where an echo was asked for.
+    pub prompt_text: Option<String>,
+    /// The client asked for more tokens than the context leaves.
+    pub max_tokens_clamped: bool,
+    /// From its arrival; `None` while nothing was measured.
+    pub predicted_ttft: Option<Micros>,
+    pub effective: Option<Effective>,
+}
+
+/// How tokens are drawn, after defaults and limits.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    pub sampling: SamplingParams,
+    pub shaping: Shaping,
+    pub max_tokens: u32,
+}
+
+impl Effective {
+    pub fn of(request: &Request) -> Effective {
+        Effective {
+            sampling: *request.sampling(),
+            shaping: request.shaping().clone(),
+            max_tokens: request.max_tokens(),
+        }
+    }
+}
+
 impl Generation {
     pub(super) fn new(
-        prompt_tokens: Vec<TokenId>,
-        max_tokens_clamped: bool,
+        started: Started,
         choices: Vec<Choice>,
         events: Vec<mpsc::Receiver<Event>>,
         unfinished: Unfinished,
     ) -> Generation {
         Generation {
-            prompt_tokens,
+            started,
             choices: choices.len() as u32,
-            max_tokens_clamped,
-            predicted_ttft: None,
             running: choices.into_iter().zip(events).map(Some).collect(),
             said: VecDeque::new(),
             first: 0,
@@ -85,7 +109,7 @@ impl Generation {
         let from_engine = !matches!(event, Event::Token(_));
         let seq = choice.seq();
         let deltas = choice.hear(event);
-        if deltas.iter().any(|delta| !matches!(delta, Delta::Text(_))) {
+        if deltas.iter().any(|delta| !matches!(delta, Delta::Text(_) | Delta::Prompt(_))) {
             // Closes the channel. An end that the engine does not know of, a stop string, has to be told.
             self.running[index] = None;
             self.unfinished.ended(seq, from_engine);

@@ -9,6 +9,7 @@
 
 mod choice;
 mod generation;
+mod infill;
 mod prepare;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -17,14 +18,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::EngineHandle;
 use crate::engine::permit::Permit;
-use crate::request::{Built, Checked, FinishReason, Limits, Prompt, RawRequest, RequestError, check_tokens};
+use crate::request::{
+    Built, Checked, FinishReason, Limits, Prompt, RawRequest, RequestError, TemplateOptions, check_tokens,
+};
 use crate::text::{ChatTemplate, ContentGuard, Tokenizer, detokenize};
 use crate::units::{SeqId, TokenId};
 
-pub use generation::Generation;
+pub use generation::{Effective, Generation, Started};
 pub use prepare::AddSpecial;
 
-use choice::Choice;
+use choice::{Choice, Manner};
 use generation::Unfinished;
 use prepare::Preparer;
 
@@ -72,6 +75,8 @@ const TEMPLATE_TOKENS: usize = 64;
 /// What a choice of a [`Generation`] says. Exactly one of `Finished` and `Failed` comes for each, last.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta {
+    /// Before all else, where the prompt's logprobs were asked for: those of its tokens from the second on.
+    Prompt(Vec<TokenLogprob>),
     Text(TextDelta),
     Finished {
         reason: FinishReason,
@@ -98,6 +103,8 @@ pub struct TokenLogprob {
     /// The token on its own, U+FFFD where it holds part of a character.
     pub text: String,
     pub bytes: Vec<u8>,
+    /// It adds nothing to the text: a special token.
+    pub hidden: bool,
     pub logprob: f32,
     /// Best first.
     pub top: Vec<TopLogprob>,
@@ -144,25 +151,41 @@ impl Generator {
     pub async fn submit(&self, admitted: Admitted) -> Result<Generation, RequestError> {
         let shared = &self.0;
         let Admitted { raw, checked, permit } = admitted;
-        let prompt_tokens = prepare::tokens(&shared.preparer, raw.prompt, AddSpecial::Yes).await?;
+        let text = match &raw.prompt {
+            Prompt::Text(text) if raw.echo && raw.truncate_prompt_tokens.is_none() => Some(text.clone()),
+            _ => None,
+        };
+        let prompt_tokens = prepare::tokens(&shared.preparer, raw.prompt, AddSpecial::Yes, raw.template).await?;
         let ids = || SeqId(shared.next_seq.fetch_add(1, Ordering::Relaxed));
         let Built { requests, max_tokens_clamped } =
-            checked.into_requests(prompt_tokens.clone(), &shared.eos, &shared.limits, ids)?;
+            checked.into_requests(prompt_tokens, &shared.eos, &shared.limits, ids)?;
+        let manner =
+            Manner { stop: raw.stop, include_stop: raw.include_stop, keep_special_tokens: raw.keep_special_tokens };
         let choices =
-            requests.iter().map(|request| Choice::new(&shared.preparer.tokenizer, request, &raw.stop)).collect();
+            requests.iter().map(|request| Choice::new(&shared.preparer.tokenizer, request, &manner)).collect();
+        let Some(first) = requests.first() else { return Err(RequestError::Internal) };
+        let mut started = Started {
+            prompt_tokens: first.prompt().to_vec(),
+            prompt_text: text,
+            max_tokens_clamped,
+            predicted_ttft: None,
+            effective: Some(Effective::of(first)),
+        };
+        if raw.echo && started.prompt_text.is_none() {
+            started.prompt_text = Some(shared.preparer.spell(&started.prompt_tokens)?);
+        }
         let mut unfinished = Unfinished::new(shared.engine.clone(), requests.iter().map(|request| request.id()));
         let submitted = shared.engine.submit(requests, permit).await;
         let (accepted, events) = submitted.inspect_err(|_| unfinished.refused())?;
-        let mut generation = Generation::new(prompt_tokens, max_tokens_clamped, choices, events, unfinished);
-        generation.predicted_ttft = accepted.predicted_ttft;
-        Ok(generation)
+        started.predicted_ttft = accepted.predicted_ttft;
+        Ok(Generation::new(started, choices, events, unfinished))
     }
 
     /// The tokens of a prompt. A chat is rendered as for a completion; `add_special` is for texts, since a template writes
     /// its own. A text of more bytes than a full context could hold is refused unread.
     pub async fn tokenize(&self, prompt: Prompt, add_special: AddSpecial) -> Result<Vec<TokenId>, RequestError> {
         prompt.check_size(&self.0.limits)?;
-        prepare::tokens(&self.0.preparer, prompt, add_special).await
+        prepare::tokens(&self.0.preparer, prompt, add_special, TemplateOptions::default()).await
     }
 
     /// The text of tokens, special ones spelled out. At most as many as the context holds.
@@ -175,6 +198,21 @@ impl Generator {
     /// A token on its own, U+FFFD where it holds part of a character.
     pub fn token_text(&self, token: TokenId) -> String {
         self.0.preparer.tokenizer.token_text(token)
+    }
+
+    /// A token of a prompt, spelled as logprobs spell it.
+    pub fn spelled(&self, token: TokenId) -> TopLogprob {
+        choice::spelled(&self.0.preparer.tokenizer, token, 0.0)
+    }
+
+    /// Whether the token adds nothing to a text.
+    pub fn is_hidden(&self, token: TokenId) -> bool {
+        !self.0.preparer.tokenizer.is_text(token)
+    }
+
+    /// Whether the chat template has the word `name`, so that a variable of that name may change what it writes.
+    pub fn template_mentions(&self, name: &str) -> bool {
+        self.0.preparer.template.as_ref().is_some_and(|template| template.mentions(name))
     }
 
     pub fn limits(&self) -> &Limits {

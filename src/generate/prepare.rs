@@ -6,9 +6,11 @@ use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use crate::clock;
-use crate::request::{ChatMessage, Limits, Prompt, RequestError, check_tokens};
-use crate::text::{ChatTemplate, ContentGuard, Tokenizer, TokenizerError};
+use crate::request::{ChatMessage, Limits, Prompt, RequestError, TemplateOptions, check_tokens};
+use crate::text::{ChatTemplate, ContentGuard, Tokenizer, TokenizerError, detokenize};
 use crate::units::TokenId;
+
+use super::infill;
 
 /// Longer prompts are prepared off the async threads: tokenising runs at a few MB/s, so this is some milliseconds.
 const INLINE_BYTES: usize = 8 << 10;
@@ -35,19 +37,21 @@ pub async fn tokens(
     preparer: &Arc<Preparer>,
     prompt: Prompt,
     add_special: AddSpecial,
+    options: TemplateOptions,
 ) -> Result<Vec<TokenId>, RequestError> {
     if bytes(&prompt) <= INLINE_BYTES {
-        return preparer.tokens(&prompt, add_special);
+        return preparer.tokens(&prompt, add_special, &options);
     }
     let preparer = Arc::clone(preparer);
     // A panic in there ends this request only.
-    spawn_blocking(move || preparer.tokens(&prompt, add_special)).await.unwrap_or(Err(RequestError::Internal))
+    spawn_blocking(move || preparer.tokens(&prompt, add_special, &options)).await.unwrap_or(Err(RequestError::Internal))
 }
 
 /// Of its text; token ids count one each, for they are only compared with the vocabulary.
 pub fn bytes(prompt: &Prompt) -> usize {
     match prompt {
         Prompt::Text(text) => text.len(),
+        Prompt::Infill { before, after } => before.len() + after.len(),
         Prompt::Tokens(ids) => ids.len(),
         Prompt::Chat(messages) => messages
             .iter()
@@ -57,19 +61,28 @@ pub fn bytes(prompt: &Prompt) -> usize {
 }
 
 impl Preparer {
-    fn tokens(&self, prompt: &Prompt, add_special: AddSpecial) -> Result<Vec<TokenId>, RequestError> {
+    fn tokens(
+        &self,
+        prompt: &Prompt,
+        add_special: AddSpecial,
+        options: &TemplateOptions,
+    ) -> Result<Vec<TokenId>, RequestError> {
         match prompt {
             Prompt::Text(text) => {
                 let tokens = self.tokenizer.encode(text, add_special == AddSpecial::Yes).map_err(tokenizer_error)?;
                 self.in_vocabulary("prompt", tokens)
             }
-            Prompt::Tokens(ids) => check_tokens("prompt", ids, self.limits.max_model_len as usize, &self.limits),
-            Prompt::Chat(messages) => self.in_vocabulary("messages", self.chat(messages)?),
+            Prompt::Tokens(ids) => check_tokens("prompt", ids, usize::MAX, &self.limits),
+            Prompt::Infill { before, after } => {
+                let encode = |text: &str| self.tokenizer.encode(text, false).map_err(tokenizer_error);
+                self.in_vocabulary("prompt", infill::tokens(&self.tokenizer, encode, before, after)?)
+            }
+            Prompt::Chat(messages) => self.in_vocabulary("messages", self.chat(messages, options)?),
         }
     }
 
     /// The template writes its own BOS, so the post-processor's tokens are left out.
-    fn chat(&self, messages: &[ChatMessage]) -> Result<Vec<TokenId>, RequestError> {
+    fn chat(&self, messages: &[ChatMessage], options: &TemplateOptions) -> Result<Vec<TokenId>, RequestError> {
         let Some(template) = &self.template else {
             let message = "the model has no chat template; use /v1/completions".to_owned();
             return Err(RequestError::Template { message });
@@ -77,14 +90,27 @@ impl Preparer {
         if messages.is_empty() {
             return Err(RequestError::invalid("messages", "must have at least one entry"));
         }
-        let rendered = template
-            .render(&self.guard.mark(messages), true, clock::unix_seconds())
+        let marked = self.guard.mark(messages);
+        let variables =
+            options.variables.iter().map(|(name, json)| (name.clone(), self.guard.mark_text(json))).collect();
+        let guarded = TemplateOptions { variables, ..options.clone() };
+        let mut rendered = template
+            .render_with(&marked, &guarded, clock::unix_seconds())
             .map_err(|error| RequestError::Template { message: error.to_string() })?;
+        if let Some(last) = marked.last().filter(|_| options.continue_final_message) {
+            reopen(&mut rendered, &last.content)?;
+        }
         let mut tokens = Vec::new();
         for piece in ContentGuard::pieces(&rendered) {
             tokens.extend(self.tokenizer.encode(piece, false).map_err(tokenizer_error)?);
         }
         Ok(tokens)
+    }
+
+    /// The text of a prompt's tokens, special ones left out.
+    pub fn spell(&self, tokens: &[TokenId]) -> Result<String, RequestError> {
+        let text: Vec<TokenId> = tokens.iter().copied().filter(|&token| self.tokenizer.is_text(token)).collect();
+        detokenize(&self.tokenizer, &text).map_err(tokenizer_error)
     }
 
     /// A tokenizer may know added tokens that the model has no row for.
@@ -94,6 +120,18 @@ impl Preparer {
             None => Ok(tokens),
         }
     }
+}
+
+/// Takes away what the template wrote after the last message's text (as Transformers does).
+fn reopen(rendered: &mut String, content: &str) -> Result<(), RequestError> {
+    // Templates may trim.
+    let end = [content, content.trim()].into_iter().find_map(|text| Some(rendered.rfind(text)? + text.len()));
+    let Some(end) = end.filter(|_| !content.trim().is_empty()) else {
+        let message = "the chat template does not write the last message as it is, so it cannot be continued";
+        return Err(RequestError::invalid("continue_final_message", message));
+    };
+    rendered.truncate(end);
+    Ok(())
 }
 
 /// The details may quote the prompt, so the log names only the kind.

@@ -102,6 +102,7 @@ fn shown(deltas: &[(u32, Delta)]) -> String {
         Delta::Text(TextDelta { text, tokens, .. }) => format!("{choice}:{text:?}x{}", tokens.len()),
         Delta::Finished { reason, completion_tokens } => format!("{choice}:{reason:?} {completion_tokens}"),
         Delta::Failed(error) => format!("{choice}:failed {error}"),
+        Delta::Prompt(tokens) => format!("{choice}:prompt x{}", tokens.len()),
     };
     deltas.iter().map(show).collect::<Vec<_>>().join(" ")
 }
@@ -119,9 +120,12 @@ async fn check(raw: RawRequest, completion: &str, last: FinishReason, expected: 
 async fn a_text_becomes_tokens_and_tokens_become_text() {
     let mut scene = Scene::new();
     let (generation, group) = scene.start(RawRequest { max_tokens: Some(7), ..text("hello fish") }).await;
-    assert_eq!(generation.prompt_tokens, scene.tokenizer.encode("hello fish", true).unwrap());
-    assert_eq!(group[0].request.prompt(), generation.prompt_tokens);
-    assert_eq!((group[0].request.max_tokens(), generation.choices, generation.max_tokens_clamped), (7, 1, false));
+    assert_eq!(generation.started.prompt_tokens, scene.tokenizer.encode("hello fish", true).unwrap());
+    assert_eq!(group[0].request.prompt(), generation.started.prompt_tokens);
+    assert_eq!(
+        (group[0].request.max_tokens(), generation.choices, generation.started.max_tokens_clamped),
+        (7, 1, false)
+    );
     assert!(group[0].events.max_capacity() > 7);
     check(text("x"), "hello fish", FinishReason::Length, r#"0:"hello"x1 0:" fish"x1 0:Length 2"#).await;
 }
@@ -131,7 +135,7 @@ async fn a_chat_is_rendered_by_the_template() {
     let mut scene = Scene::new();
     let (generation, _) = scene.start(chat(" hello ")).await;
     let expected = scene.tokenizer.encode("<|bos|><|user|>hello<|end|><|assistant|>", false).unwrap();
-    assert_eq!(generation.prompt_tokens, expected);
+    assert_eq!(generation.started.prompt_tokens, expected);
 }
 
 #[tokio::test]
@@ -139,7 +143,7 @@ async fn special_tokens_in_content_are_only_text() {
     let mut scene = Scene::new();
     let content = "a<|end|><|assistant|>b";
     let (generation, _) = scene.start(chat(content)).await;
-    let tokens = generation.prompt_tokens.clone();
+    let tokens = generation.started.prompt_tokens.clone();
     let control: Vec<TokenId> = tokens.iter().copied().filter(|&id| id >= fixtures::BOS).collect();
     assert_eq!(control, [fixtures::BOS, fixtures::USER, fixtures::END, fixtures::ASSISTANT]);
     let bytes: Vec<u8> = tokens.iter().flat_map(|&id| scene.tokenizer.token_bytes(id).to_vec()).collect();
@@ -151,10 +155,10 @@ async fn a_long_prompt_gives_the_same_tokens() {
     let mut scene = Scene::new();
     let long = "hello fish é ".repeat(2_000);
     let (generation, _) = scene.start(text(&long)).await;
-    assert_eq!(generation.prompt_tokens, scene.tokenizer.encode(&long, true).unwrap());
+    assert_eq!(generation.started.prompt_tokens, scene.tokenizer.encode(&long, true).unwrap());
     let (generation, _) = scene.start(chat(&long)).await;
     let rendered = format!("<|bos|><|user|>{}<|end|><|assistant|>", long.trim());
-    assert_eq!(generation.prompt_tokens, scene.tokenizer.encode(&rendered, false).unwrap());
+    assert_eq!(generation.started.prompt_tokens, scene.tokenizer.encode(&rendered, false).unwrap());
 }
 
 #[tokio::test]
@@ -244,7 +248,7 @@ async fn logprobs_come_with_their_tokens() {
     let ids = scene.tokenizer.encode("é", false).unwrap();
     let (mut generation, group) = scene.start(RawRequest { logprobs: Some(1), ..text("x") }).await;
     for &id in &ids {
-        let logprobs = Some(Logprobs { sampled: -0.5, top: vec![(fixtures::END, -0.25)] });
+        let logprobs = Some(Logprobs { sampled: -0.5, top: vec![(fixtures::END, -0.25)], prompt: Vec::new() });
         group[0].events.try_send(Event::Token(Sampled { token: id, logprobs })).unwrap();
     }
     let Some((0, Delta::Text(delta))) = generation.next().await else { panic!("no text") };
@@ -338,7 +342,11 @@ fn heard(stop: &[String], ids: &[TokenId]) -> (String, Vec<TokenId>, FinishReaso
     let limits = Limits::new(64, fixtures::VOCAB, 16);
     let checked = text("x").check(&limits, 0).unwrap();
     let built = checked.into_requests(vec![1], &[], &limits, || SeqId(0)).unwrap();
-    let mut choice = Choice::new(&tokenizer, &built.requests[0], stop);
+    let mut choice = Choice::new(
+        &tokenizer,
+        &built.requests[0],
+        &Manner { stop: stop.to_vec(), include_stop: false, keep_special_tokens: false },
+    );
     let (mut said, mut tokens) = (String::new(), Vec::new());
     for event in ids.iter().map(|&id| token(id)).chain([Event::Finished(FinishReason::Length)]) {
         for delta in choice.hear(event) {
@@ -349,6 +357,7 @@ fn heard(stop: &[String], ids: &[TokenId]) -> (String, Vec<TokenId>, FinishReaso
                 }
                 Delta::Finished { reason, completion_tokens } => return (said, tokens, reason, completion_tokens),
                 Delta::Failed(error) => panic!("{error}"),
+                Delta::Prompt(_) => panic!("not asked for"),
             }
         }
     }
@@ -385,4 +394,48 @@ proptest! {
             prop_assert!(stop.iter().all(|stop| !whole.contains(stop.as_str())));
         }
     }
+}
+
+#[test]
+fn a_hole_needs_tokens_of_its_own() {
+    let tokenizer = fixtures::byte_level();
+    let encode = |text: &str| Ok(tokenizer.encode(text, false).unwrap());
+    let refused = infill::tokens(&tokenizer, encode, "a", "b");
+    assert!(matches!(refused, Err(RequestError::Unsupported { param, .. }) if param == "suffix"));
+    // The same vocabulary, three of its tokens renamed.
+    let json = fixtures::byte_level_json()
+        .replace("<|user|>", "<|fim_prefix|>")
+        .replace("<|assistant|>", "<|fim_suffix|>")
+        .replace("<|end|>", "<|fim_middle|>");
+    let coder = Tokenizer::from_json(json.as_bytes()).unwrap();
+    let encode = |text: &str| Ok(coder.encode(text, false).unwrap());
+    let tokens = infill::tokens(&coder, encode, "hello", " fish").unwrap();
+    let text: String = tokens.iter().map(|&token| coder.token_text(token)).collect();
+    assert_eq!(text, "<|fim_prefix|>hello<|fim_suffix|> fish<|fim_middle|>");
+}
+
+#[tokio::test]
+async fn what_ended_it_is_shown_on_request() {
+    let shown = |stop: &str| RawRequest { include_stop: true, ..stopping(stop) };
+    check(shown("lo f"), "hello fish hello", FinishReason::Length, r#"0:"hel"x1 0:"lo f"x1 0:Stop 2"#).await;
+    let spelled = RawRequest { keep_special_tokens: true, include_stop: true, ..text("x") };
+    check(spelled, "hello<|end|>", FinishReason::Stop, r#"0:"hello"x1 0:"<|end|>"x1 0:Stop 2"#).await;
+    let kept = RawRequest { keep_special_tokens: true, ignore_eos: true, ..text("x") };
+    check(kept, "hello<|end|> fish", FinishReason::Length, r#"0:"hello"x1 0:"<|end|>"x1 0:" fish"x1 0:Length 3"#).await;
+}
+
+#[tokio::test]
+async fn template_variables_reach_the_template_and_forge_nothing() {
+    let template =
+        "{{ bos_token }}{{ voice }}{% if deep is defined %}{{ deep.a[1] }}{% endif %}{{ messages[0].content }}";
+    let template = ChatTemplate::new(template, Some("<|bos|>".into()), None).unwrap();
+    let mut scene = Scene::with(Some(template));
+    let variables =
+        vec![("voice".to_owned(), r#""calm<|end|>""#.to_owned()), ("deep".to_owned(), r#"{"a":[1,2]}"#.to_owned())];
+    let template = crate::request::TemplateOptions { variables, ..Default::default() };
+    let (generation, _) = scene.start(RawRequest { template, ..chat("hi") }).await;
+    let tokens = &generation.started.prompt_tokens;
+    assert!(!tokens.contains(&fixtures::END), "a special token in a variable is only text");
+    let text: Vec<u8> = tokens.iter().flat_map(|&token| scene.tokenizer.token_bytes(token).to_vec()).collect();
+    assert_eq!(String::from_utf8(text).unwrap(), "<|bos|>calm<|end|>2hi");
 }

@@ -17,6 +17,7 @@ use super::weights::{Checkpoint, Weights};
 use super::{Model, Parts, Placed, arch, backend::Backend, backend::DeviceError};
 use crate::kernels::attention::KvDtype;
 use crate::kernels::isa::Isa;
+use crate::request::Defaults;
 use crate::text::GgufVocab;
 use crate::units::TokenId;
 
@@ -113,6 +114,8 @@ pub struct LoadedModel {
     /// Tokens that end a completion: those of `config.json` and `generation_config.json`, or of a GGUF file, ascending.
     pub eos: Vec<TokenId>,
     pub max_position_embeddings: u32,
+    /// How its makers want tokens drawn; nothing for a GGUF file.
+    pub defaults: Defaults,
 }
 
 /// What a tokenizer is made from.
@@ -159,6 +162,7 @@ fn load_gguf(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadErro
         },
         tokenizer: TokenizerSource::Gguf(vocabulary.tokens),
         eos: vocabulary.ends,
+        defaults: Defaults::default(),
     })
 }
 
@@ -172,6 +176,7 @@ fn load_files(
     for fields in [Some(&files.config), files.generation_config.as_ref()].into_iter().flatten() {
         eos.extend(eos_tokens(fields, spec.vocab)?);
     }
+    let defaults = files.generation_config.as_ref().map_or(Ok(Defaults::default()), drawing)?;
     let chat = chat_files(&files)?;
     let weights = match options.format {
         LoadFormat::Dummy => dummy(&spec, files.config.path(), options.seed)?,
@@ -184,6 +189,20 @@ fn load_files(
         tokenizer: TokenizerSource::Json(files.tokenizer),
         chat,
         eos: eos.into_iter().collect(),
+        defaults,
+    })
+}
+
+/// The keys that vLLM takes from `generation_config.json` too, in the ranges that requests have.
+fn drawing(fields: &Fields) -> Result<Defaults, LoadError> {
+    Ok(Defaults {
+        temperature: fields.number("temperature", 0.0..=2.0)?,
+        top_p: fields.number("top_p", 0.0..=1.0)?,
+        // Some files write -1 for "off".
+        top_k: fields.number("top_k", -1.0..=f64::from(u32::MAX))?.map(|k| k as i64),
+        min_p: fields.number("min_p", 0.0..=1.0)?,
+        typical_p: fields.number("typical_p", 0.0..=1.0)?,
+        repetition_penalty: fields.number("repetition_penalty", 0.01..=10.0)?,
     })
 }
 

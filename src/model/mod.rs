@@ -66,7 +66,9 @@ struct Parts<B: backend::Backend> {
 
 /// Whose logits are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows {
+pub enum Rows<'a> {
+    /// These rows of the flat token axis, ascending.
+    Picked(&'a [usize]),
     /// The last row of each chunk with `sample`, in chunk order.
     Sampled,
     /// Every row of the flat token axis.
@@ -125,8 +127,9 @@ impl Model {
     }
 
     /// One step: carries out the batch's copies, writes the keys and values of its tokens, returns the wanted logits.
-    pub fn forward(&mut self, batch: &StepBatch, rows: Rows) -> Result<Logits, ForwardError> {
+    pub fn forward(&mut self, batch: &StepBatch, rows: Rows<'_>) -> Result<Logits, ForwardError> {
         let selected: Vec<usize> = match rows {
+            Rows::Picked(rows) => rows.to_vec(),
             Rows::All => (0..batch.tokens.len()).collect(),
             Rows::Sampled => {
                 let sampled = batch.chunks.iter().filter(|chunk| chunk.sample);

@@ -3,21 +3,34 @@
 //!
 //! A `Request` is built in one place, [`Checked::into_requests`], so every route has the same checks.
 
+mod check;
 mod error;
 mod priority;
+mod shaping;
+mod template;
 
 use std::sync::Arc;
 
 use crate::step::Sampled;
 use crate::units::{Micros, SeqId, TokenId};
 
+use check::{check_prompt_length, check_stops, integer, number};
+
+pub use check::check_tokens;
 pub use error::RequestError;
 pub use priority::Priority;
+pub use shaping::{RawShaping, Shaping};
+pub use template::TemplateOptions;
 
 /// What a route understood of its JSON, before any limit was checked. Numbers are as wide as JSON's.
 #[derive(Clone, Debug, Default)]
 pub struct RawRequest {
     pub prompt: Prompt,
+    /// The text of the prompt is wanted too.
+    pub echo: bool,
+    /// A `max_tokens` beyond the context is refused instead of clamped.
+    pub strict: bool,
+    pub template: TemplateOptions,
     pub max_tokens: Option<i64>,
     /// The name under which the route knows `max_tokens`, for error messages.
     pub max_tokens_param: &'static str,
@@ -28,14 +41,26 @@ pub struct RawRequest {
     pub top_p: Option<f64>,
     pub top_k: Option<i64>,
     pub min_p: Option<f64>,
+    pub typical_p: Option<f64>,
     pub seed: Option<i64>,
+    pub shaping: RawShaping,
     pub stop: Vec<String>,
+    /// The stop string or token that ended the completion is part of its text.
+    pub include_stop: bool,
+    /// Special tokens are spelled out in the text.
+    pub keep_special_tokens: bool,
     pub stop_token_ids: Vec<i64>,
     pub ignore_eos: bool,
     /// How many alternatives to report beside each sampled token's own logprob; `None` reports nothing.
     pub logprobs: Option<i64>,
     /// The name under which the route knows `logprobs`.
     pub logprobs_param: &'static str,
+    /// The same for each token of the prompt but the first.
+    pub prompt_logprobs: Option<i64>,
+    /// The name under which the route knows `prompt_logprobs`.
+    pub prompt_logprobs_param: &'static str,
+    /// Only so many of the prompt's last tokens are used; -1 is as many as fit.
+    pub truncate_prompt_tokens: Option<i64>,
     pub priority: Priority,
     /// Milliseconds after `origin.received` by which the whole answer must be there. `deadline_ms` is its other name; of
     /// two, the shorter counts.
@@ -59,6 +84,11 @@ pub enum Prompt {
     Text(String),
     Tokens(Vec<i64>),
     Chat(Vec<ChatMessage>),
+    /// The text before and after a hole that the model is to fill.
+    Infill {
+        before: String,
+        after: String,
+    },
 }
 
 impl Default for Prompt {
@@ -76,7 +106,7 @@ pub struct ChatMessage {
 }
 
 /// What the model and the server allow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Prompt and completion together, in tokens.
     pub max_model_len: u32,
@@ -90,6 +120,20 @@ pub struct Limits {
     pub max_stop_bytes: usize,
     pub max_stop_tokens: usize,
     pub max_logprobs: u32,
+    pub max_logit_bias: usize,
+    /// What a request gets that says nothing.
+    pub defaults: Defaults,
+}
+
+/// How a model's makers want its tokens drawn (`generation_config.json`).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Defaults {
+    pub temperature: Option<f64>,
+    pub top_p: Option<f64>,
+    pub top_k: Option<i64>,
+    pub min_p: Option<f64>,
+    pub typical_p: Option<f64>,
+    pub repetition_penalty: Option<f64>,
 }
 
 impl Limits {
@@ -103,6 +147,8 @@ impl Limits {
             max_stop_bytes: 256,
             max_stop_tokens: 128,
             max_logprobs: 20,
+            max_logit_bias: 1_024,
+            defaults: Defaults::default(),
         }
     }
 }
@@ -116,11 +162,14 @@ pub struct SamplingParams {
     /// 0 is off.
     pub top_k: u32,
     pub min_p: f32,
+    /// Locally typical sampling; 1 is off.
+    pub typical_p: f32,
     pub seed: u64,
 }
 
 impl SamplingParams {
-    pub const GREEDY: SamplingParams = SamplingParams { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: 0 };
+    pub const GREEDY: SamplingParams =
+        SamplingParams { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, typical_p: 1.0, seed: 0 };
 }
 
 /// One sequence's orders, checked: the prompt fits, the numbers are in range.
@@ -131,7 +180,9 @@ pub struct Request {
     max_tokens: u32,
     stop_tokens: Vec<TokenId>,
     sampling: SamplingParams,
+    shaping: Shaping,
     logprobs: Option<u32>,
+    prompt_logprobs: Option<u32>,
     priority: Priority,
     deadline: Option<Micros>,
     origin: Origin,
@@ -166,8 +217,22 @@ impl Request {
         &self.sampling
     }
 
+    pub fn shaping(&self) -> &Shaping {
+        &self.shaping
+    }
+
     pub fn logprobs(&self) -> Option<u32> {
         self.logprobs
+    }
+
+    /// How many alternatives to report for each token of the prompt but the first.
+    pub fn prompt_logprobs(&self) -> Option<u32> {
+        self.prompt_logprobs
+    }
+
+    /// Whether all rows of the prompt must be computed for it, so that none may come from a cache.
+    pub fn needs_prompt_logits(&self) -> bool {
+        self.prompt_logprobs.is_some()
     }
 
     pub fn priority(&self) -> Priority {
@@ -202,13 +267,18 @@ impl Request {
 /// A raw request whose numbers are in range; only its prompt is not tokens yet.
 #[derive(Clone, Debug)]
 pub struct Checked {
+    strict: bool,
     max_tokens: Option<u32>,
     default_max_tokens: Option<u32>,
     choices: u32,
     sampling: SamplingParams,
+    shaping: Shaping,
     stop_tokens: Vec<TokenId>,
     ignore_eos: bool,
     logprobs: Option<u32>,
+    prompt_logprobs: Option<u32>,
+    /// At most as many tokens of the prompt are used, its last ones.
+    truncate: Option<u32>,
     priority: Priority,
     deadline: Option<Micros>,
     origin: Origin,
@@ -228,28 +298,59 @@ impl RawRequest {
         let param = |name: &'static str, fallback: &'static str| if name.is_empty() { fallback } else { name };
         let max_tokens_param = param(self.max_tokens_param, "max_tokens");
         let logprobs_param = param(self.logprobs_param, "logprobs");
-        self.prompt.check_size(limits)?;
+        let prompt_logprobs_param = param(self.prompt_logprobs_param, "prompt_logprobs");
+        let truncate = self.truncation(limits)?;
+        match &self.prompt {
+            // Cut before its length matters.
+            Prompt::Tokens(tokens) if truncate.is_some() && !tokens.is_empty() => {}
+            prompt => prompt.check_size(limits)?,
+        }
         check_stops(&self.stop, limits)?;
+        self.template.check()?;
+        let defaults = &limits.defaults;
+        let shaping = self.shaping.check(limits)?;
+        if let Some(most) = self.max_tokens.filter(|most| *most > 0 && i64::from(shaping.min_tokens) > *most) {
+            let message = format!("is {}, but {max_tokens_param} is {most}", shaping.min_tokens);
+            return Err(RequestError::invalid("min_tokens", message));
+        }
         Ok(Checked {
+            strict: self.strict,
             // More than the context is clamped later, so only the sign matters here.
             max_tokens: integer(max_tokens_param, self.max_tokens, 1, i64::MAX)?.map(|n| n.min(u32::MAX.into()) as u32),
             default_max_tokens: self.default_max_tokens,
             choices: integer("n", self.n, 1, limits.max_choices.into())?.unwrap_or(1) as u32,
             sampling: SamplingParams {
-                temperature: number("temperature", self.temperature, 0.0, 2.0)?.unwrap_or(1.0),
-                top_p: number("top_p", self.top_p, 0.0, 1.0)?.unwrap_or(1.0),
+                temperature: number("temperature", self.temperature.or(defaults.temperature), 0.0, 2.0)?.unwrap_or(1.0),
+                top_p: number("top_p", self.top_p.or(defaults.top_p), 0.0, 1.0)?.unwrap_or(1.0),
                 // -1 is vLLM's way to say "off".
-                top_k: integer("top_k", self.top_k, -1, i64::from(u32::MAX))?.unwrap_or(0).max(0) as u32,
-                min_p: number("min_p", self.min_p, 0.0, 1.0)?.unwrap_or(0.0),
+                top_k: integer("top_k", self.top_k.or(defaults.top_k), -1, i64::from(u32::MAX))?.unwrap_or(0).max(0)
+                    as u32,
+                min_p: number("min_p", self.min_p.or(defaults.min_p), 0.0, 1.0)?.unwrap_or(0.0),
+                typical_p: number("typical_p", self.typical_p.or(defaults.typical_p), 0.0, 1.0)?.unwrap_or(1.0),
                 seed: self.seed.map_or(entropy, |seed| seed as u64),
             },
+            shaping,
             stop_tokens: check_tokens("stop_token_ids", &self.stop_token_ids, limits.max_stop_tokens, limits)?,
             ignore_eos: self.ignore_eos,
             logprobs: integer(logprobs_param, self.logprobs, 0, limits.max_logprobs.into())?.map(|n| n as u32),
+            prompt_logprobs: integer(prompt_logprobs_param, self.prompt_logprobs, 0, limits.max_logprobs.into())?
+                .map(|n| n as u32),
+            truncate,
             priority: self.priority,
             deadline: self.deadline()?,
             origin: self.origin.clone(),
         })
+    }
+
+    fn truncation(&self, limits: &Limits) -> Result<Option<u32>, RequestError> {
+        // One must be left to generate.
+        let fit = i64::from(limits.max_model_len) - 1;
+        let asked = integer("truncate_prompt_tokens", self.truncate_prompt_tokens, -1, fit)?;
+        match asked {
+            Some(0) => Err(RequestError::invalid("truncate_prompt_tokens", "must be -1 or at least 1, got 0")),
+            Some(-1) => Ok(Some(fit as u32)),
+            other => Ok(other.map(|tokens| tokens as u32)),
+        }
     }
 
     fn deadline(&self) -> Result<Option<Micros>, RequestError> {
@@ -267,6 +368,7 @@ impl Prompt {
     pub fn check_size(&self, limits: &Limits) -> Result<(), RequestError> {
         let bytes = match self {
             Prompt::Text(text) => text.len(),
+            Prompt::Infill { before, after } => before.len() + after.len(),
             Prompt::Chat(messages) => messages.iter().map(|m| m.content.len()).sum(),
             Prompt::Tokens(tokens) => return check_prompt_length(tokens.len(), limits),
         };
@@ -286,13 +388,19 @@ impl Checked {
     /// Builds one request per choice. `ids` yields fresh sequence ids; `eos` are the model's end tokens.
     pub fn into_requests(
         self,
-        prompt: Vec<TokenId>,
+        mut prompt: Vec<TokenId>,
         eos: &[TokenId],
         limits: &Limits,
         mut ids: impl FnMut() -> SeqId,
     ) -> Result<Built, RequestError> {
+        let cut = self.truncate.map_or(0, |most| prompt.len().saturating_sub(most as usize));
+        prompt.drain(..cut);
         check_prompt_length(prompt.len(), limits)?;
         let room = limits.max_model_len - prompt.len() as u32;
+        if let Some(most) = self.max_tokens.filter(|most| self.strict && *most > room) {
+            let message = format!("is {most}, but the prompt of {} leaves {room} in the context", prompt.len());
+            return Err(RequestError::invalid("max_tokens", message));
+        }
         let asked = self.max_tokens.or(self.default_max_tokens);
         let mut stop_tokens = self.stop_tokens;
         if !self.ignore_eos {
@@ -304,77 +412,14 @@ impl Checked {
             max_tokens: asked.unwrap_or(room).min(room),
             stop_tokens: stop_tokens.clone(),
             sampling: SamplingParams { seed: choice_seed(self.sampling.seed, choice), ..self.sampling },
+            shaping: self.shaping.clone(),
             logprobs: self.logprobs,
+            prompt_logprobs: self.prompt_logprobs,
             priority: self.priority,
             deadline: self.deadline,
             origin: self.origin.clone(),
         });
         Ok(Built { requests: requests.collect(), max_tokens_clamped: self.max_tokens.is_some_and(|n| n > room) })
-    }
-}
-
-/// Token ids from outside, each checked against the width of the logits.
-pub fn check_tokens(
-    param: &'static str,
-    tokens: &[i64],
-    max_len: usize,
-    limits: &Limits,
-) -> Result<Vec<TokenId>, RequestError> {
-    if tokens.len() > max_len {
-        return Err(RequestError::invalid(
-            param,
-            format!("has {} entries, at most {max_len} are allowed", tokens.len()),
-        ));
-    }
-    let in_range = |&token: &i64| {
-        u32::try_from(token).ok().filter(|&token| token < limits.vocab_size).ok_or_else(|| {
-            let last = limits.vocab_size - 1;
-            RequestError::invalid(param, format!("token id {token} is outside the vocabulary (0 to {last})"))
-        })
-    };
-    tokens.iter().map(in_range).collect()
-}
-
-fn check_prompt_length(prompt: usize, limits: &Limits) -> Result<(), RequestError> {
-    if prompt == 0 {
-        return Err(RequestError::EmptyPrompt);
-    }
-    if prompt >= limits.max_model_len as usize {
-        return Err(RequestError::ContextLength { prompt, limit: limits.max_model_len });
-    }
-    Ok(())
-}
-
-fn check_stops(stops: &[String], limits: &Limits) -> Result<(), RequestError> {
-    let (max, max_bytes) = (limits.max_stop_strings, limits.max_stop_bytes);
-    if stops.len() > max {
-        return Err(RequestError::invalid("stop", format!("has {} strings, at most {max} are allowed", stops.len())));
-    }
-    if stops.iter().any(|stop| stop.is_empty() || stop.len() > max_bytes) {
-        return Err(RequestError::invalid("stop", format!("each stop string must have 1 to {max_bytes} bytes")));
-    }
-    Ok(())
-}
-
-fn integer(param: &'static str, value: Option<i64>, min: i64, max: i64) -> Result<Option<i64>, RequestError> {
-    match value {
-        Some(n) if max == i64::MAX && n < min => {
-            Err(RequestError::invalid(param, format!("must be at least {min}, got {n}")))
-        }
-        Some(n) if !(min..=max).contains(&n) => {
-            Err(RequestError::invalid(param, format!("must be between {min} and {max}, got {n}")))
-        }
-        other => Ok(other),
-    }
-}
-
-fn number(param: &'static str, value: Option<f64>, min: f64, max: f64) -> Result<Option<f32>, RequestError> {
-    match value {
-        // Written so that NaN fails too.
-        Some(x) if !(x >= min && x <= max) => {
-            Err(RequestError::invalid(param, format!("must be between {min} and {max}, got {x}")))
-        }
-        other => Ok(other.map(|x| x as f32)),
     }
 }
 

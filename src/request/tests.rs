@@ -29,6 +29,85 @@ fn refused(raw: RawRequest) -> String {
     }
 }
 
+fn shaped(shaping: RawShaping) -> RawRequest {
+    RawRequest { shaping, ..raw(3) }
+}
+
+#[test]
+fn shaping_out_of_range_names_its_parameter() {
+    for x in [-2.1, 2.1, f64::NAN] {
+        assert_eq!(refused(shaped(RawShaping { presence_penalty: Some(x), ..Default::default() })), "presence_penalty");
+        assert_eq!(
+            refused(shaped(RawShaping { frequency_penalty: Some(x), ..Default::default() })),
+            "frequency_penalty"
+        );
+    }
+    for x in [0.0, -1.0, 10.1, f64::INFINITY] {
+        assert_eq!(
+            refused(shaped(RawShaping { repetition_penalty: Some(x), ..Default::default() })),
+            "repetition_penalty"
+        );
+        let named =
+            RawShaping { repetition_penalty: Some(x), repetition_param: "repeat_penalty", ..Default::default() };
+        assert_eq!(refused(shaped(named)), "repeat_penalty");
+    }
+    for logit_bias in
+        [vec![(-1, 1.0)], vec![(320, 1.0)], vec![(5, 100.5)], vec![(5, f64::NAN)], vec![(5, 1.0), (5, 2.0)]]
+    {
+        assert_eq!(refused(shaped(RawShaping { logit_bias, ..Default::default() })), "logit_bias");
+    }
+    for min_tokens in [-1, 101] {
+        assert_eq!(refused(shaped(RawShaping { min_tokens: Some(min_tokens), ..Default::default() })), "min_tokens");
+    }
+    let more = RawShaping { min_tokens: Some(6), ..Default::default() };
+    assert_eq!(refused(RawRequest { max_tokens: Some(5), ..shaped(more) }), "min_tokens");
+}
+
+#[test]
+fn what_a_request_does_not_say_the_model_says() {
+    let defaults =
+        Defaults { temperature: Some(0.6), top_k: Some(20), repetition_penalty: Some(1.1), ..Defaults::default() };
+    let limits = Limits { defaults, ..limits() };
+    let drawn = |raw: RawRequest| {
+        let built = raw.check(&limits, 1).unwrap().into_requests(vec![5], &[], &limits, || SeqId(1)).unwrap();
+        let request = &built.requests[0];
+        (request.sampling().temperature, request.sampling().top_k, request.shaping().repetition)
+    };
+    assert_eq!(drawn(raw(1)), (0.6, 20, 1.1));
+    assert_eq!(drawn(RawRequest { temperature: Some(0.0), top_k: Some(-1), ..raw(1) }), (0.0, 0, 1.1));
+}
+
+#[test]
+fn a_prompt_is_cut_from_its_beginning_and_only_on_request() {
+    let cut = |truncate| RawRequest { truncate_prompt_tokens: Some(truncate), ..raw(300) };
+    assert!(matches!(build(&raw(300)), Err(RequestError::ContextLength { .. })));
+    for (truncate, kept) in [(1, 1), (40, 40), (99, 99), (-1, 99)] {
+        assert_eq!(build(&cut(truncate)).unwrap().requests[0].prompt().len(), kept);
+    }
+    for truncate in [0, -2, 100, i64::MAX] {
+        assert_eq!(refused(cut(truncate)), "truncate_prompt_tokens");
+    }
+    let empty = RawRequest { truncate_prompt_tokens: Some(5), ..raw(0) };
+    assert_eq!(build(&empty).err(), Some(RequestError::EmptyPrompt));
+}
+
+#[test]
+fn strict_requests_are_not_clamped() {
+    let raw = RawRequest { max_tokens: Some(98), ..raw(3) };
+    assert!(build(&raw).unwrap().max_tokens_clamped);
+    assert_eq!(refused(RawRequest { strict: true, ..raw }), "max_tokens");
+}
+
+#[test]
+fn clients_cannot_set_what_the_template_hears_from_us() {
+    let with = |name: &str| TemplateOptions { variables: vec![(name.into(), "1".into())], ..Default::default() };
+    for name in ["messages", "bos_token", "add_generation_prompt", "chat_template"] {
+        let refused = refused(RawRequest { template: with(name), ..raw(3) });
+        assert_eq!(refused, format!("chat_template_kwargs.{name}"));
+    }
+    assert!(build(&RawRequest { template: with("enable_thinking"), ..raw(3) }).is_ok());
+}
+
 #[test]
 fn numbers_out_of_range_name_their_parameter() {
     for n in [0, -1, 9, i64::MAX, i64::MIN] {

@@ -35,6 +35,23 @@ pub fn top_k(candidates: &mut Vec<Candidate>, k: usize) {
     candidates.sort_unstable_by_key(|c| c.token);
 }
 
+/// Keeps the tokens whose surprise is nearest to the distribution's entropy, as few as hold at least `p` of the mass
+/// (Meister et al., "Locally Typical Sampling", 2023), at least one, in ascending id order. 1 keeps all.
+pub fn typical(candidates: &mut Vec<Candidate>, p: f32) {
+    if p >= 1.0 {
+        return;
+    }
+    let total: f64 = candidates.iter().map(|c| c.weight).sum();
+    let surprise = |candidate: &Candidate| -(candidate.weight / total).ln();
+    let entropy: f64 = candidates.iter().map(|c| c.weight / total * surprise(c)).sum();
+    let distance = |candidate: &Candidate| (surprise(candidate) - entropy).abs();
+    candidates.sort_unstable_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.token.cmp(&b.token)));
+    if let Some(keep) = nucleus(candidates, f64::from(p) * total) {
+        candidates.truncate(keep);
+    }
+    candidates.sort_unstable_by_key(|c| c.token);
+}
+
 /// Keeps the shortest run of the heaviest that holds at least `p` of the mass (Holtzman et al., "The Curious Case of
 /// Neural Text Degeneration", 2020), at least one, heaviest first. 1 keeps all and leaves the order alone.
 pub fn top_p(candidates: &mut Vec<Candidate>, p: f32) {

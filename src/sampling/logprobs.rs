@@ -1,4 +1,6 @@
-//! Log-probabilities under the model's own distribution: before temperature and filters, as OpenAI reports them.
+//! Log-probabilities under the model's own distribution: before penalties, temperature and filters, as OpenAI reports them.
+
+use std::cmp::Ordering;
 
 use crate::step::Logprobs;
 use crate::units::TokenId;
@@ -11,19 +13,20 @@ pub fn of(logits: &[f32], token: TokenId, count: usize) -> Logprobs {
     let log_sum = f64::from(max) + sum.ln();
     let logprob = |token: TokenId| (f64::from(logits[token as usize]) - log_sum) as f32;
     let top = most_likely(logits, count).into_iter().map(|token| (token, logprob(token))).collect();
-    Logprobs { sampled: logprob(token), top }
+    Logprobs { sampled: logprob(token), top, prompt: Vec::new() }
 }
 
+/// One pass with a short sorted list: of a large vocabulary nearly no token gets past the list's last.
 fn most_likely(logits: &[f32], count: usize) -> Vec<TokenId> {
-    let mut ids: Vec<TokenId> = (0..logits.len() as TokenId).collect();
-    let better = |a: &TokenId, b: &TokenId| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
-    if count == 0 {
-        return Vec::new();
+    let mut best: Vec<TokenId> = Vec::with_capacity(count + 1);
+    for (id, logit) in logits.iter().enumerate() {
+        let better = |other: &TokenId| logits[*other as usize].total_cmp(logit) != Ordering::Less;
+        if best.len() == count && best.last().is_none_or(better) {
+            continue;
+        }
+        // Of equals the earlier id stays in front.
+        best.insert(best.partition_point(better), id as TokenId);
+        best.truncate(count);
     }
-    if count < ids.len() {
-        ids.select_nth_unstable_by(count - 1, better);
-        ids.truncate(count);
-    }
-    ids.sort_unstable_by(better);
-    ids
+    best
 }

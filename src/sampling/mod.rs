@@ -1,20 +1,23 @@
 //! Logits in, one token out. Pure: no clock, no global generator, no tensors.
 //!
-//! Order of operations, as in vLLM: temperature, min-p, top-k, top-p, draw. Sums run over ascending token ids (or, after
+//! Order of operations, as in vLLM: penalties and biases ([`shape`]), temperature, min-p, top-k, typical, top-p, draw. Sums run over ascending token ids (or, after
 //! top-p's sort, over descending probability with ties by id), so a draw depends on nothing but its own logits, the
 //! parameters, and `(seed, position)`.
 
 mod filters;
 mod logprobs;
 mod rng;
+mod shaping;
 
 use thiserror::Error;
 
 use crate::request::SamplingParams;
-use crate::step::Sampled;
+use crate::step::{Logprobs, Sampled};
 use crate::units::TokenId;
 
 use filters::Candidate;
+
+pub use shaping::{Seen, shape};
 
 /// The logits held a NaN, +∞, or nothing above -∞.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -47,6 +50,12 @@ pub fn sample(
     Ok(Sampled { token, logprobs: logprobs.map(|count| logprobs::of(logits, token, count as usize)) })
 }
 
+/// How likely `token` was by a row of logits, and what else was likely, as [`sample`] reports it.
+pub fn logprobs(logits: &[f32], token: TokenId, count: u32) -> Result<Logprobs, NonFinite> {
+    greedy(logits)?;
+    Ok(logprobs::of(logits, token, count as usize))
+}
+
 /// The highest logit; ties go to the lowest id.
 fn greedy(logits: &[f32]) -> Result<TokenId, NonFinite> {
     let mut best = (0, f32::NEG_INFINITY);
@@ -65,11 +74,12 @@ fn draw(logits: &[f32], max: f32, params: &SamplingParams, position: u32) -> Tok
     let uniform = rng::uniform(params.seed, position);
     let mut candidates = filters::weigh(logits, max, params);
     filters::top_k(&mut candidates, params.top_k as usize);
+    filters::typical(&mut candidates, params.typical_p);
     filters::top_p(&mut candidates, params.top_p);
     pick(&candidates, uniform)
 }
 
-/// Inverse transform over the candidates in their order. Never empty: the highest logit survives every filter.
+/// Inverse transform over the candidates in their order. Never empty: each filter leaves at least one.
 fn pick(candidates: &[Candidate], uniform: f64) -> TokenId {
     let total: f64 = candidates.iter().map(|c| c.weight).sum();
     let mut left = uniform * total;

@@ -85,6 +85,19 @@ fn min_p_is_relative_to_the_best() {
 }
 
 #[test]
+fn typical_prefers_what_is_as_surprising_as_expected() {
+    // Probabilities 0.5, 0.25, 0.2, 0.05: the entropy, 1.16 nats, is nearest to the surprise of 0.25 (1.39), then of 0.2
+    // (1.61) and 0.5 (0.69) with 0.45 and 0.47, then of 0.05.
+    let logits = [0.5f32.ln(), 0.25f32.ln(), 0.2f32.ln(), 0.05f32.ln()];
+    let typical = |p| drawn(&logits, &SamplingParams { typical_p: p, ..params(1.0) });
+    assert_eq!(typical(0.0), [1]);
+    assert_eq!(typical(0.2), [1]);
+    assert_eq!(typical(0.4), [1, 2]);
+    assert_eq!(typical(0.9), [0, 1, 2]);
+    assert_eq!(typical(1.0), [0, 1, 2, 3]);
+}
+
+#[test]
 fn tiny_temperatures_are_greedy_and_not_nan() {
     assert_eq!(drawn(&[1.0, 1.5, -2.0], &params(1e-45)), [1]);
 }
@@ -123,14 +136,19 @@ proptest! {
         if count > 0 {
             prop_assert_eq!(logprobs.top[0].0, sampled.token, "greedy is the first");
         }
+        let mut sorted: Vec<TokenId> = (0..logits.len() as TokenId).collect();
+        sorted.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
+        sorted.truncate(count as usize);
+        prop_assert_eq!(logprobs.top.iter().map(|(token, _)| *token).collect::<Vec<_>>(), sorted, "ties by lowest id");
     }
 
     #[test]
     fn filters_never_empty_the_field(
         logits in prop::collection::vec(-50f32..50.0, 1..300),
-        temperature in 1e-6f32..2.0, top_p in 0f32..1.0, top_k in 0u32..10, min_p in 0f32..1.0, position: u32, seed: u64,
+        temperature in 1e-6f32..2.0, top_p in 0f32..1.0, top_k in 0u32..10, min_p in 0f32..1.0, typical_p in 0f32..1.1,
+        position: u32, seed: u64,
     ) {
-        let params = SamplingParams { temperature, top_p, top_k, min_p, seed };
+        let params = SamplingParams { temperature, top_p, top_k, min_p, typical_p, seed };
         let token = sample(&logits, &params, position, None).unwrap().token;
         prop_assert!((token as usize) < logits.len());
         if top_k == 1 {

@@ -7,13 +7,13 @@ use std::io::{self, Write};
 use std::thread;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value};
+use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, context, filters};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use thiserror::Error as ThisError;
 
 use super::strftime::strftime;
-use crate::request::ChatMessage;
+use crate::request::{ChatMessage, TemplateOptions};
 
 /// Instructions per rendering. A message costs a few dozen.
 const FUEL: u64 = 200_000;
@@ -29,6 +29,7 @@ const NAME: &str = "chat";
 
 pub struct ChatTemplate {
     environment: Environment<'static>,
+    source: String,
     bos_token: Option<String>,
     eos_token: Option<String>,
 }
@@ -69,7 +70,7 @@ impl ChatTemplate {
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", raise_exception);
         environment.add_template_owned(NAME, without_generation_tags(source)).map_err(syntax_error)?;
-        Ok(ChatTemplate { environment, bos_token: bos, eos_token: eos })
+        Ok(ChatTemplate { environment, source: source.to_owned(), bos_token: bos, eos_token: eos })
     }
 
     /// Renders `messages`; with `add_generation_prompt` the text ends where the assistant begins to speak. `unix_s` is the
@@ -80,7 +81,23 @@ impl ChatTemplate {
         add_generation_prompt: bool,
         unix_s: u64,
     ) -> Result<String, TemplateError> {
-        let render = || self.render_here(messages, add_generation_prompt, unix_s);
+        let options = TemplateOptions { no_generation_prompt: !add_generation_prompt, ..TemplateOptions::default() };
+        self.render_with(messages, &options, unix_s)
+    }
+
+    /// Whether the template's source has the word `name`: a variable that it does not have changes nothing.
+    pub fn mentions(&self, name: &str) -> bool {
+        self.source.contains(name)
+    }
+
+    /// [`ChatTemplate::render`] with a client's own variables. Continuing a message is not its business: it closes all.
+    pub fn render_with(
+        &self,
+        messages: &[ChatMessage],
+        options: &TemplateOptions,
+        unix_s: u64,
+    ) -> Result<String, TemplateError> {
+        let render = || self.render_here(messages, options, unix_s);
         thread::scope(|scope| {
             let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, render);
             let rendered = thread.map_err(|e| TemplateError::Failed { line: 0, message: e.to_string() })?.join();
@@ -91,17 +108,19 @@ impl ChatTemplate {
     fn render_here(
         &self,
         messages: &[ChatMessage],
-        add_generation_prompt: bool,
+        options: &TemplateOptions,
         unix_s: u64,
     ) -> Result<String, TemplateError> {
         let context = context! {
             messages => messages.iter().map(message_value).collect::<Value>(),
             tools => (),
             documents => (),
-            add_generation_prompt,
+            add_generation_prompt => !options.no_generation_prompt,
             strftime_now => Value::from_function(move |format: String| strftime(&format, unix_s)),
             ..context_of_tokens(self.bos_token.as_deref(), self.eos_token.as_deref()),
         };
+        // What stands first wins, so a client cannot replace what is above.
+        let context = context! { ..context, ..variables(options)? };
         let mut output = BoundedOutput::default();
         let template = self.environment.get_template(NAME).map_err(failure)?;
         let rendered = template.render_captured_to(context, &mut output).map(drop);
@@ -111,6 +130,15 @@ impl ChatTemplate {
         rendered.map_err(failure)?;
         String::from_utf8(output.bytes).map_err(|e| TemplateError::Failed { line: 0, message: e.to_string() })
     }
+}
+
+fn variables(options: &TemplateOptions) -> Result<Value, TemplateError> {
+    let parsed = options.variables.iter().map(|(name, json)| {
+        let value: serde_json::Value = serde_json::from_str(json)
+            .map_err(|e| TemplateError::Failed { line: 0, message: format!("variable '{name}': {e}") })?;
+        Ok((name.clone(), Value::from(Serde(value))))
+    });
+    Ok(Value::from_pairs(parsed.collect::<Result<Vec<_>, TemplateError>>()?))
 }
 
 fn message_value(message: &ChatMessage) -> Value {

@@ -61,7 +61,8 @@ impl ContentGuard {
         rendered.split(MARK).filter(|piece| !piece.is_empty())
     }
 
-    fn mark_text(&self, text: &str) -> String {
+    /// `text` with a mark in each special token's spelling; written as JSON it stays JSON.
+    pub fn mark_text(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len() + 8);
         let mut done = 0;
         for place in self.places(text) {

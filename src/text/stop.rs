@@ -17,17 +17,23 @@ pub enum Scan {
 pub struct StopMatcher {
     stops: Vec<String>,
     held: String,
+    matched: Option<String>,
 }
 
 impl StopMatcher {
     /// Empty stop strings are ignored.
     pub fn new(stops: Vec<String>) -> StopMatcher {
-        StopMatcher { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
+        StopMatcher {
+            stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(),
+            held: String::new(),
+            matched: None,
+        }
     }
 
     pub fn push(&mut self, text: &str) -> Scan {
         self.held.push_str(text);
-        if let Some(start) = self.earliest_stop() {
+        if let Some((end, start)) = self.earliest_stop() {
+            self.matched = Some(self.held[start..end].to_owned());
             self.held.truncate(start);
             return Scan::Stop(std::mem::take(&mut self.held));
         }
@@ -40,10 +46,15 @@ impl StopMatcher {
         std::mem::take(&mut self.held)
     }
 
-    /// Where the stop string that is complete first begins.
-    fn earliest_stop(&self) -> Option<usize> {
+    /// The stop string that was found.
+    pub fn matched(&self) -> Option<&str> {
+        self.matched.as_deref()
+    }
+
+    /// Where the stop string that is complete first ends and begins.
+    fn earliest_stop(&self) -> Option<(usize, usize)> {
         let ends = self.stops.iter().filter_map(|stop| self.held.find(stop).map(|start| (start + stop.len(), start)));
-        ends.min().map(|(_, start)| start)
+        ends.min()
     }
 
     /// Bytes of the longest end of `held` that begins a stop string.

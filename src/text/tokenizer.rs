@@ -74,6 +74,11 @@ impl Tokenizer {
         })
     }
 
+    /// The token of this spelling, added tokens included.
+    pub fn token_id(&self, spelling: &str) -> Option<TokenId> {
+        self.inner.token_to_id(spelling)
+    }
+
     /// One more than the highest id. The model's logits may be wider or, rarely, narrower.
     pub fn vocab_size(&self) -> usize {
         self.tokens.kinds.len()

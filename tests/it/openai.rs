@@ -1,23 +1,65 @@
-//! The official `openai` Python package against the real binary.
+//! Clients as their users write them (`tests/clients`) against the real binary. `make test` installs the packages and names
+//! where they are.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::server::Server;
 
-/// `make test` makes a virtual environment with the package and names its interpreter.
-#[test]
-fn the_official_python_package_works_unmodified() {
+/// Runs `interpreter tests/clients/SCRIPT URL`; what it prints is the message of a failure.
+fn run(interpreter: &str, script: &str, variables: &[(&str, &str)]) {
+    let server = Server::start(&[]);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script);
+    let mut command = Command::new(interpreter);
+    let output = command.arg(path).arg(&server.url).envs(variables.iter().copied()).output().expect("it runs");
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{script}\n{}\n{}", said(&output.stdout), said(&output.stderr));
+}
+
+fn python(script: &str, package: &str) {
     let Ok(python) = std::env::var("FOREBAY_TEST_PYTHON") else {
         println!("skipped: FOREBAY_TEST_PYTHON is not set; run it with `make test`");
         return;
     };
-    let server = Server::start(&[]);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/openai_client.py");
-    let output = Command::new(python).arg(script).arg(&server.url).output().expect("python runs");
-    assert!(
-        output.status.success(),
-        "{}\n{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let find = format!("import importlib.util as u; assert u.find_spec('{package}')");
+    if !Command::new(&python).args(["-c", &find]).output().expect("python runs").status.success() {
+        println!("skipped: {package} is not installed there");
+        return;
+    }
+    run(&python, script, &[]);
+}
+
+#[test]
+fn the_official_python_package_works_unmodified() {
+    python("openai_sync.py", "openai");
+}
+
+#[test]
+fn the_official_python_package_works_asynchronously() {
+    python("openai_async.py", "openai");
+}
+
+#[test]
+fn langchain_works_unmodified() {
+    python("langchain_chat.py", "langchain_openai");
+}
+
+#[test]
+fn litellm_works_unmodified() {
+    python("litellm_chat.py", "litellm");
+}
+
+/// Needs no package but Python's own.
+#[test]
+fn evaluation_harnesses_get_their_loglikelihoods() {
+    python("lm_eval.py", "json");
+}
+
+#[test]
+fn the_official_node_package_works_unmodified() {
+    let Ok(modules) = std::env::var("FOREBAY_TEST_NODE_MODULES") else {
+        println!("skipped: FOREBAY_TEST_NODE_MODULES is not set; run it with `make test`");
+        return;
+    };
+    run("node", "openai_node.cjs", &[("NODE_PATH", &modules)]);
 }

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::head::Head;
 use super::params::{Fields, wrong};
 use super::running::{Finished, Running};
-use super::sampling::{Delivery, check_model, take_delivery, take_sampling};
-use super::wire::{self, Chunks, Identity};
+use super::sampling::{Delivery, check_model, check_stream, take_delivery, take_sampling};
+use super::wire::{self, About, Chunks, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::generate::{TextDelta, TokenLogprob};
 use crate::metrics::Route;
-use crate::request::{ChatMessage, FinishReason, Prompt, RawRequest, RequestError};
+use crate::request::{ChatMessage, FinishReason, Prompt, RawRequest, RequestError, TemplateOptions};
 
 const MAX_MESSAGES: usize = 2_048;
 
@@ -26,11 +26,11 @@ struct Asked {
 }
 
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let head = Head::read(&state, request.headers(), "chatcmpl")?;
+    let head = Head::read(&state, request.uri(), request.headers(), "chatcmpl")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
     let delivery = asked.delivery;
-    let running = Running::start(&state.generator, vec![asked.raw]).await?;
-    let (clamped, predicted) = (running.max_tokens_clamped, running.predicted_ttft);
+    let running = Running::start(&state, &head, vec![asked.raw], delivery).await?;
+    let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
         let identity = Identity::new(&state, &head, "chat.completion.chunk");
         let chunks = ChatChunks { delivery };
@@ -44,7 +44,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
         }
         Json(body).into_response()
     };
-    wire::headers(&mut response, asked.ignored, clamped, predicted);
+    wire::headers(&mut response, about);
     Ok(response)
 }
 
@@ -53,13 +53,48 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
     let prompt = Prompt::Chat(messages(&mut fields)?);
     let mut delivery = take_delivery(&mut fields, head)?;
     delivery.logprobs = take_logprobs(&mut fields)?;
+    let template = take_template(state, &mut fields)?;
     let raw = RawRequest {
         prompt,
+        template,
         logprobs: delivery.logprobs,
         logprobs_param: "top_logprobs",
         ..take_sampling(&mut fields, head)?
     };
-    Ok(Asked { raw, delivery, ignored: fields.finish()? })
+    delivery.prompt_logprobs = raw.prompt_logprobs;
+    check_stream(&delivery)?;
+    Ok(Asked { raw, delivery, ignored: fields.finish(head.strict)? })
+}
+
+/// What the chat template hears beside the messages. A variable that it does not have would change nothing, so it is named
+/// as ignored.
+fn take_template(state: &State, fields: &mut Fields) -> Result<TemplateOptions, RequestError> {
+    const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
+    let continue_final_message = fields.flag("continue_final_message")?;
+    let generation_prompt = fields.optional_flag("add_generation_prompt")?.unwrap_or(!continue_final_message);
+    let mut variables = Vec::new();
+    if let Some(kwargs) = fields.object("chat_template_kwargs")? {
+        for (name, value) in kwargs.into_rest() {
+            if !state.generator.template_mentions(&name) {
+                fields.ignore(format!("chat_template_kwargs.{name}"));
+            }
+            variables.push((name, value.to_string()));
+        }
+    }
+    if let Some(effort) = fields.string("reasoning_effort")? {
+        if !EFFORTS.contains(&effort.as_str()) {
+            let message = format!("must be one of {}", EFFORTS.join(", "));
+            return Err(RequestError::invalid("reasoning_effort", message));
+        }
+        if state.generator.template_mentions("reasoning_effort") {
+            variables.push(("reasoning_effort".into(), json!(effort).to_string()));
+        } else if effort == "none" && state.generator.template_mentions("enable_thinking") {
+            variables.push(("enable_thinking".into(), "false".into()));
+        } else if effort != "none" {
+            fields.ignore("reasoning_effort");
+        }
+    }
+    Ok(TemplateOptions { no_generation_prompt: !generation_prompt, continue_final_message, variables })
 }
 
 fn take_logprobs(fields: &mut Fields) -> Result<Option<i64>, RequestError> {
@@ -150,7 +185,7 @@ fn content_text(param: &str, content: Value) -> Result<String, RequestError> {
 }
 
 fn whole(identity: &Identity, running: &Running, choices: Vec<Finished>, delivery: Delivery) -> Value {
-    let usage = wire::usage_of(running, &choices);
+    let prompt = choices.first().and_then(|choice| choice.prompt.clone()).unwrap_or_default();
     let choice = |(index, finished): (usize, Finished)| {
         let mut choice = json!({
             "index": index,
@@ -164,9 +199,13 @@ fn whole(identity: &Identity, running: &Running, choices: Vec<Finished>, deliver
         choice
     };
     let mut body = identity.wrap(choices.into_iter().enumerate().map(choice).collect());
-    body["usage"] = usage;
+    body["usage"] = wire::usage_of(running);
+    body["timings"] = wire::timings(&running.timings());
+    if let Some(count) = delivery.prompt_logprobs {
+        body["prompt_logprobs"] = wire::prompt_logprobs(&prompt, count);
+    }
     if delivery.token_ids {
-        body["prompt_token_ids"] = json!(running.prompt_tokens.first());
+        body["prompt_token_ids"] = json!(running.started.first().map(|started| &started.prompt_tokens));
     }
     body
 }
@@ -193,7 +232,7 @@ impl Chunks for ChatChunks {
         let chunk = |index| {
             let mut chunk = self.chunk(index, role.clone(), None, None);
             if self.delivery.token_ids {
-                chunk["prompt_token_ids"] = json!(running.prompt_tokens.first());
+                chunk["prompt_token_ids"] = json!(running.started.first().map(|started| &started.prompt_tokens));
             }
             chunk
         };

@@ -3,59 +3,67 @@
 use axum::Json;
 use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::head::Head;
+use super::legacy::Legacy;
 use super::params::{Fields, integers, wrong};
 use super::running::{Finished, Running};
-use super::sampling::{Delivery, check_model, take_delivery, take_sampling};
-use super::wire::{self, Chunks, Identity};
+use super::sampling::{Delivery, check_model, check_stream, take_delivery, take_sampling};
+use super::wire::{self, About, Chunks, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
-use crate::generate::{TextDelta, TokenLogprob, TopLogprob};
+use crate::generate::{Generator, Started, TextDelta, TokenLogprob};
 use crate::metrics::Route;
 use crate::request::{FinishReason, Prompt, RawRequest, RequestError};
-use crate::units::TokenId;
 
 /// As OpenAI has it.
 const DEFAULT_MAX_TOKENS: u32 = 16;
 const MAX_PROMPTS: usize = 64;
 /// As OpenAI has it; chat allows more.
 const MAX_LOGPROBS: i64 = 5;
+const MAX_BEST_OF: i64 = 8;
 
 struct Asked {
     raws: Vec<RawRequest>,
     delivery: Delivery,
     ignored: Vec<String>,
+    /// Of the choices of each prompt, so many are shown: those that are most likely per token.
+    shown: usize,
 }
 
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let head = Head::read(&state, request.headers(), "cmpl")?;
+    let head = Head::read(&state, request.uri(), request.headers(), "cmpl")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
     let delivery = asked.delivery;
-    let running = Running::start(&state.generator, asked.raws).await?;
-    let (clamped, predicted) = (running.max_tokens_clamped, running.predicted_ttft);
+    let running = Running::start(&state, &head, asked.raws, delivery).await?;
+    let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
         let identity = Identity::new(&state, &head, "text_completion");
-        let chunks = TextChunks::new(&running, delivery);
+        let chunks = TextChunks::new(&running, delivery, state.generator.clone());
         wire::stream(&state, Route::Completions, identity, running, chunks, delivery)
     } else {
         let identity = Identity::new(&state, &head, "text_completion");
         let (running, choices) = running.collect().await?;
-        let mut body = whole(&identity, &running, choices, delivery);
+        let choices = best(choices, running.choices, asked.shown);
+        let mut body = whole(&state.generator, &identity, &running, choices, asked.shown, delivery);
         if delivery.traced {
             body["forebay_trace"] = wire::trace(&state.engine, &head.id).await;
         }
         Json(body).into_response()
     };
-    wire::headers(&mut response, asked.ignored, clamped, predicted);
+    wire::headers(&mut response, about);
     Ok(response)
 }
 
 fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
     check_model(state, &mut fields)?;
     let prompts = prompts(fields.take("prompt"))?;
+    let prompts = match fields.string("suffix")?.filter(|suffix| !suffix.is_empty()) {
+        Some(after) => prompts.into_iter().map(|prompt| infill(prompt, &after)).collect::<Result<_, _>>()?,
+        None => prompts,
+    };
     let mut delivery = take_delivery(&mut fields, head)?;
     let mut raw = take_sampling(&mut fields, head)?;
     raw.default_max_tokens = Some(DEFAULT_MAX_TOKENS);
@@ -63,10 +71,71 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
     if delivery.logprobs.is_some_and(|count| !(0..=MAX_LOGPROBS).contains(&count)) {
         return Err(RequestError::invalid("logprobs", format!("must be between 0 and {MAX_LOGPROBS}")));
     }
+    delivery.echo = fields.flag("echo")?;
+    delivery.prompt_logprobs = raw.prompt_logprobs;
+    check_stream(&delivery)?;
     raw.logprobs = delivery.logprobs;
     raw.logprobs_param = "logprobs";
+    raw.echo = delivery.echo;
+    if delivery.echo && delivery.logprobs.is_some() {
+        raw.prompt_logprobs = raw.prompt_logprobs.max(delivery.logprobs);
+    }
+    if raw.max_tokens == Some(0) && (delivery.echo || delivery.prompt_logprobs.is_some()) {
+        // The prompt's own logprobs are what evaluation harnesses ask for. One token is drawn and dropped.
+        delivery.no_completion = true;
+        raw.max_tokens = Some(1);
+    }
+    let shown = take_best_of(&mut fields, &mut raw, delivery)?;
     let raws = prompts.into_iter().map(|prompt| RawRequest { prompt, ..raw.clone() }).collect();
-    Ok(Asked { raws, delivery, ignored: fields.finish()? })
+    Ok(Asked { raws, delivery, ignored: fields.finish(head.strict)?, shown })
+}
+
+/// Makes `raw` draw `best_of` choices; returns how many of them are shown.
+fn take_best_of(fields: &mut Fields, raw: &mut RawRequest, delivery: Delivery) -> Result<usize, RequestError> {
+    let n = raw.n.unwrap_or(1);
+    let refuse = |message: String| Err(RequestError::invalid("best_of", message));
+    match fields.integer("best_of")? {
+        None => {}
+        Some(best_of) if !(1..=MAX_BEST_OF).contains(&best_of) => {
+            return refuse(format!("must be between 1 and {MAX_BEST_OF}, got {best_of}"));
+        }
+        Some(best_of) if best_of < n => return refuse(format!("is {best_of}, but n is {n}")),
+        Some(best_of) if best_of > n && delivery.stream => {
+            return refuse("cannot be streamed: which are best is known at the end".into());
+        }
+        Some(best_of) if best_of > n => {
+            raw.n = Some(best_of);
+            raw.logprobs = raw.logprobs.or(Some(0));
+        }
+        Some(_) => {}
+    }
+    // Out of range is found where all of a request's numbers are checked.
+    Ok(usize::try_from(n).unwrap_or(0))
+}
+
+/// Of each prompt's `drawn` choices the `shown` most likely per token, best first.
+fn best(mut choices: Vec<Finished>, drawn: usize, shown: usize) -> Vec<Finished> {
+    if drawn == shown {
+        return choices;
+    }
+    let mean = |choice: &Finished| {
+        let sum: f64 = choice.logprobs.iter().map(|token| f64::from(token.logprob)).sum();
+        sum / choice.logprobs.len().max(1) as f64
+    };
+    let mut kept = Vec::new();
+    while !choices.is_empty() {
+        let mut group: Vec<Finished> = choices.drain(..drawn.min(choices.len())).collect();
+        group.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+        kept.extend(group.into_iter().take(shown));
+    }
+    kept
+}
+
+fn infill(prompt: Prompt, after: &str) -> Result<Prompt, RequestError> {
+    match prompt {
+        Prompt::Text(before) => Ok(Prompt::Infill { before, after: after.to_owned() }),
+        _ => Err(RequestError::invalid("suffix", "needs a prompt that is text")),
+    }
 }
 
 /// A string, token ids, or a list of either. The number is checked before anything is copied.
@@ -93,114 +162,147 @@ fn prompts(value: Option<Value>) -> Result<Vec<Prompt>, RequestError> {
     let empty = |prompt: &Prompt| match prompt {
         Prompt::Text(text) => text.is_empty(),
         Prompt::Tokens(ids) => ids.is_empty(),
-        Prompt::Chat(messages) => messages.is_empty(),
+        Prompt::Chat(_) | Prompt::Infill { .. } => false,
     };
     if prompts.iter().any(empty) { Err(RequestError::EmptyPrompt) } else { Ok(prompts) }
 }
 
-fn whole(identity: &Identity, running: &Running, choices: Vec<Finished>, delivery: Delivery) -> Value {
-    let usage = wire::usage_of(running, &choices);
+fn whole(
+    generator: &Generator,
+    identity: &Identity,
+    running: &Running,
+    choices: Vec<Finished>,
+    shown: usize,
+    delivery: Delivery,
+) -> Value {
     let choice = |(index, finished): (usize, Finished)| {
-        let logprobs = delivery.logprobs.map(|count| legacy(&finished.logprobs, count, &mut 0));
+        let started = running.started.get(index / shown);
+        let mut echoed = None;
+        let mut text = finished.text;
+        if let Some(started) = started.filter(|_| delivery.echo) {
+            text.insert_str(0, started.prompt_text.as_deref().unwrap_or_default());
+            echoed = Some((generator, started, finished.prompt.as_deref().unwrap_or_default()));
+        }
+        let logprobs = delivery.logprobs.map(|count| {
+            let mut legacy = Legacy::new(count);
+            if let Some((generator, started, logprobs)) = echoed {
+                legacy.prompt(generator, &started.prompt_tokens, logprobs);
+            }
+            finished.logprobs.iter().for_each(|token| legacy.push(token));
+            legacy.into_value()
+        });
         let mut choice = json!({
             "index": index,
-            "text": finished.text,
+            "text": text,
             "logprobs": logprobs,
             "finish_reason": finished.reason.map(FinishReason::name),
         });
+        if let Some(count) = delivery.prompt_logprobs {
+            choice["prompt_logprobs"] = wire::prompt_logprobs(finished.prompt.as_deref().unwrap_or_default(), count);
+        }
         if delivery.token_ids {
-            choice["prompt_token_ids"] = json!(running.prompt_tokens.get(index / running.choices));
+            choice["prompt_token_ids"] = json!(started.map(|started| &started.prompt_tokens));
             choice["token_ids"] = json!(finished.tokens);
         }
         choice
     };
     let mut body = identity.wrap(choices.into_iter().enumerate().map(choice).collect());
-    body["usage"] = usage;
+    body["usage"] = wire::usage_of(running);
+    body["timings"] = wire::timings(&running.timings());
     body
 }
 
 struct TextChunks {
     delivery: Delivery,
-    /// Of each choice, in characters: where its next token begins.
-    offsets: Vec<usize>,
-    /// Of each choice, until its first chunk has carried them.
-    prompts: Vec<Option<Vec<TokenId>>>,
+    generator: Generator,
+    /// Of each choice.
+    choices: Vec<ChoiceSoFar>,
+}
+
+struct ChoiceSoFar {
+    started: Started,
+    /// In characters: where its next token begins.
+    offset: usize,
+    /// The ids of its prompt have been sent.
+    opened: bool,
 }
 
 impl TextChunks {
-    fn new(running: &Running, delivery: Delivery) -> TextChunks {
-        let of = |index: usize| running.prompt_tokens.get(index / running.choices).cloned();
-        let prompts = (0..running.total()).map(|index| of(index).filter(|_| delivery.token_ids)).collect();
-        TextChunks { delivery, offsets: vec![0; running.total()], prompts }
+    fn new(running: &Running, delivery: Delivery, generator: Generator) -> TextChunks {
+        let choice = |index| ChoiceSoFar {
+            started: running.prompt_of(index).cloned().unwrap_or_default(),
+            offset: 0,
+            opened: false,
+        };
+        TextChunks { delivery, generator, choices: (0..running.total()).map(choice).collect() }
     }
 
-    fn chunk(&mut self, index: usize, delta: &TextDelta, reason: Option<FinishReason>) -> Value {
-        let offset = self.offsets.get_mut(index);
-        let logprobs = match (self.delivery.logprobs, offset) {
-            (Some(count), Some(offset)) if reason.is_none() => Some(legacy(&delta.logprobs, count, offset)),
-            _ => None,
-        };
+    fn chunk(
+        &mut self,
+        index: usize,
+        delta: &TextDelta,
+        logprobs: Option<Legacy>,
+        reason: Option<FinishReason>,
+    ) -> Value {
         let mut chunk = json!({
             "index": index,
             "text": delta.text,
-            "logprobs": logprobs,
+            "logprobs": logprobs.map(Legacy::into_value),
             "finish_reason": reason.map(FinishReason::name),
         });
-        if self.delivery.token_ids {
+        if let Some(choice) = self.choices.get_mut(index).filter(|_| self.delivery.token_ids) {
             chunk["token_ids"] = json!(delta.tokens);
-            if let Some(prompt) = self.prompts.get_mut(index).and_then(Option::take) {
-                chunk["prompt_token_ids"] = json!(prompt);
+            if !std::mem::replace(&mut choice.opened, true) {
+                chunk["prompt_token_ids"] = json!(choice.started.prompt_tokens);
             }
         }
         chunk
     }
+
+    /// The prompt as the first chunk's text. Its logprobs, where asked for, come with the first token.
+    fn echo(&mut self, index: usize, logprobs: Option<Vec<TokenLogprob>>) -> Option<Value> {
+        let choice = self.choices.get_mut(index)?;
+        let delta = TextDelta { text: choice.started.prompt_text.clone().unwrap_or_default(), ..TextDelta::default() };
+        let logprobs = logprobs.zip(self.delivery.logprobs).map(|(logprobs, count)| {
+            let mut legacy = Legacy::from(count, choice.offset);
+            legacy.prompt(&self.generator, &choice.started.prompt_tokens, &logprobs);
+            choice.offset = legacy.offset();
+            legacy
+        });
+        Some(self.chunk(index, &delta, logprobs, None))
+    }
 }
 
 impl Chunks for TextChunks {
-    fn opening(&mut self, _: &Running) -> Vec<Value> {
-        Vec::new()
+    fn opening(&mut self, running: &Running) -> Vec<Value> {
+        if !self.delivery.echo || self.delivery.logprobs.is_some() {
+            return Vec::new();
+        }
+        (0..running.total()).filter_map(|index| self.echo(index, None)).collect()
+    }
+
+    fn prompt(&mut self, index: usize, logprobs: Vec<TokenLogprob>) -> Option<Value> {
+        if self.delivery.echo { self.echo(index, Some(logprobs)) } else { None }
     }
 
     fn text(&mut self, index: usize, delta: TextDelta) -> Option<Value> {
         let shown = !delta.text.is_empty() || !delta.logprobs.is_empty() || self.delivery.token_ids;
-        shown.then(|| self.chunk(index, &delta, None))
+        if !shown {
+            return None;
+        }
+        let choice = self.choices.get_mut(index)?;
+        let logprobs = self.delivery.logprobs.map(|count| {
+            let mut legacy = Legacy::from(count, choice.offset);
+            delta.logprobs.iter().for_each(|token| legacy.push(token));
+            choice.offset = legacy.offset();
+            legacy
+        });
+        Some(self.chunk(index, &delta, logprobs, None))
     }
 
     fn finish(&mut self, index: usize, reason: FinishReason) -> Value {
-        self.chunk(index, &TextDelta::default(), Some(reason))
+        self.chunk(index, &TextDelta::default(), None, Some(reason))
     }
-}
-
-/// The shape that completions had before chat. `offset`, in characters, moves past these tokens.
-fn legacy(logprobs: &[TokenLogprob], count: i64, offset: &mut usize) -> Value {
-    let mut offsets = Vec::new();
-    for token in logprobs {
-        offsets.push(*offset);
-        // Continuation bytes begin no character, so tokens that split one agree with the text.
-        *offset += token.bytes.iter().filter(|&&byte| byte & 0xC0 != 0x80).count();
-    }
-    json!({
-        "tokens": logprobs.iter().map(|token| spelled(&token.text, &token.bytes)).collect::<Vec<_>>(),
-        "token_logprobs": logprobs.iter().map(|token| wire::logprob(token.logprob)).collect::<Vec<_>>(),
-        "top_logprobs": (count > 0).then(|| logprobs.iter().map(alternatives).collect::<Vec<_>>()),
-        "text_offset": offsets,
-    })
-}
-
-/// Best first; the drawn token is always among them, as OpenAI has it.
-fn alternatives(drawn: &TokenLogprob) -> Value {
-    let entry = |top: &TopLogprob| (spelled(&top.text, &top.bytes), json!(wire::logprob(top.logprob)));
-    let mut map: Map<String, Value> = drawn.top.iter().map(entry).collect();
-    map.entry(spelled(&drawn.text, &drawn.bytes)).or_insert(json!(wire::logprob(drawn.logprob)));
-    Value::Object(map)
-}
-
-/// Part of a character is written as OpenAI writes it, so that two such tokens do not become one key.
-fn spelled(text: &str, bytes: &[u8]) -> String {
-    if std::str::from_utf8(bytes).is_ok() {
-        return text.to_owned();
-    }
-    bytes.iter().fold("bytes:".to_owned(), |spelled, byte| format!("{spelled}\\x{byte:02x}"))
 }
 
 #[cfg(test)]
@@ -232,34 +334,5 @@ mod tests {
             assert!(matches!(refused, Err(RequestError::InvalidValue { ref param, .. }) if param == "prompt"), "{bad}");
         }
         assert!(prompts(None).is_err());
-    }
-
-    #[test]
-    fn legacy_logprobs_count_characters_and_keep_partial_ones_apart() {
-        let token = |text: &str, bytes: &[u8], top: Vec<TopLogprob>| TokenLogprob {
-            token: 1,
-            text: text.into(),
-            bytes: bytes.to_vec(),
-            logprob: -0.5,
-            top,
-        };
-        let top = |text: &str, bytes: &[u8]| TopLogprob {
-            token: 2,
-            text: text.into(),
-            bytes: bytes.to_vec(),
-            logprob: f32::NEG_INFINITY,
-        };
-        let tokens = [
-            token("é", "é".as_bytes(), vec![top("a", b"a")]),
-            token("\u{FFFD}", b"\xe2\x82", vec![top("\u{FFFD}", b"\xe2\x82"), top("\u{FFFD}", b"\xe2\x83")]),
-            token("\u{FFFD}", b"\xac", vec![]),
-            token("x", b"x", vec![]),
-        ];
-        let value = legacy(&tokens, 2, &mut 0);
-        assert_eq!(value["text_offset"], json!([0, 1, 2, 2]));
-        assert_eq!(value["tokens"], json!(["é", "bytes:\\xe2\\x82", "bytes:\\xac", "x"]));
-        assert_eq!(value["top_logprobs"][0], json!({"a": -9999.0, "é": -0.5}));
-        assert_eq!(value["top_logprobs"][1].as_object().unwrap().len(), 2);
-        assert_eq!(legacy(&tokens, 0, &mut 0)["top_logprobs"], Value::Null);
     }
 }

@@ -1,6 +1,6 @@
 //! What a request says of itself beside its prompt: whose it is, how urgent, how long it may take.
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -19,14 +19,16 @@ pub struct Head {
     /// The id of the answer.
     pub id: String,
     pub traced: bool,
-    received: Micros,
+    /// What would be ignored or clamped is refused.
+    pub strict: bool,
+    pub received: Micros,
     fairness_id: Option<String>,
     priority: Option<Priority>,
 }
 
 impl Head {
     /// `prefix` begins the answer's id.
-    pub fn read(state: &State, headers: &HeaderMap, prefix: &str) -> Result<Head, RequestError> {
+    pub fn read(state: &State, uri: &Uri, headers: &HeaderMap, prefix: &str) -> Result<Head, RequestError> {
         let text = |name: &str| match headers.get(name).map(|value| value.to_str()) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text.trim().to_owned())),
@@ -40,6 +42,7 @@ impl Head {
         Ok(Head {
             id: format!("{prefix}-{}", Uuid::new_v4().simple()),
             traced: text("x-forebay-trace")?.is_some_and(|asked| asked == "1" || asked.eq_ignore_ascii_case("true")),
+            strict: strict(uri, headers)?,
             received: state.clock.now(),
             fairness_id,
             priority,
@@ -50,8 +53,9 @@ impl Head {
     /// field `priority` before its header.
     pub fn complete(&self, fields: &mut Fields, raw: &mut RawRequest) -> Result<(), RequestError> {
         let user = checked_tenant("user", fields.string("user")?)?;
+        let tier = service_tier(fields)?;
         let asked = fields.take("priority").map(|value| priority("priority", &value)).transpose()?;
-        raw.priority = asked.or(self.priority).unwrap_or_default();
+        raw.priority = asked.or(self.priority).or(tier).unwrap_or_default();
         raw.timeout_ms = fields.integer("timeout_ms")?;
         raw.deadline_ms = fields.integer("deadline_ms")?;
         raw.origin = Origin {
@@ -60,6 +64,33 @@ impl Head {
             received: self.received,
         };
         Ok(())
+    }
+}
+
+/// `?strict=1` or `x-strict: 1`. Other values than yes and no are an error: who asks for strictness wants to know.
+pub fn strict(uri: &Uri, headers: &HeaderMap) -> Result<bool, RequestError> {
+    let pairs = uri.query().unwrap_or_default().split('&');
+    let query =
+        pairs.filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == "strict").map(|(_, value)| value);
+    let header = headers.get("x-strict").map(|value| value.to_str().unwrap_or_default());
+    let mut strict = false;
+    for asked in query.into_iter().chain(header) {
+        strict |= match asked.to_ascii_lowercase().as_str() {
+            "1" | "true" => true,
+            "0" | "false" => false,
+            _ => return Err(RequestError::invalid("strict", "must be 1 or 0")),
+        };
+    }
+    Ok(strict)
+}
+
+/// What a tier means on a server of one's own: how long one is ready to wait.
+fn service_tier(fields: &mut Fields) -> Result<Option<Priority>, RequestError> {
+    match fields.string("service_tier")?.as_deref() {
+        None | Some("auto" | "default" | "scale") => Ok(None),
+        Some("flex") => Ok(Some(Priority::Low)),
+        Some("priority") => Ok(Some(Priority::High)),
+        Some(_) => Err(RequestError::invalid("service_tier", "must be auto, default, flex, scale or priority")),
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod chat;
 pub mod completions;
 mod head;
+mod legacy;
 pub mod models;
 mod params;
 mod running;

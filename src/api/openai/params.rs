@@ -20,7 +20,7 @@ impl Fields {
     }
 
     pub fn take(&mut self, name: &str) -> Option<Value> {
-        self.left.remove(name)
+        self.left.shift_remove(name)
     }
 
     pub fn integer(&mut self, name: &str) -> Result<Option<i64>, RequestError> {
@@ -77,6 +77,11 @@ impl Fields {
         }
     }
 
+    /// What is left, in the order in which it came.
+    pub fn into_rest(self) -> Map<String, Value> {
+        self.left
+    }
+
     /// Takes the names that an inner object has left over, under `prefix`.
     pub fn absorb(&mut self, prefix: &str, inner: Fields) {
         /// More are never shown, and there may be one in each of thousands of messages.
@@ -89,21 +94,32 @@ impl Fields {
         }
     }
 
-    /// Refuses what is known and would change the answer; returns the names of what is unknown.
-    pub fn finish(self) -> Result<Vec<String>, RequestError> {
+    /// Of the names that nothing was done for.
+    pub fn ignore(&mut self, name: impl Into<String>) {
+        self.inner.push(name.into());
+    }
+
+    /// Refuses what would be answered wrongly; returns the names of what is ignored. With `strict` those are refused too.
+    pub fn finish(self, strict: bool) -> Result<Vec<String>, RequestError> {
         let mut unknown = Vec::new();
         for (name, value) in self.left {
-            match without_effect(&name, &value) {
-                Some(true) => {}
-                Some(false) => {
+            match effect(&name, &value) {
+                Effect::None => {}
+                Effect::Refused => {
                     let message = format!("{} has no meaning here yet", shown(&value));
                     return Err(RequestError::Unsupported { param: name, message });
                 }
-                None => unknown.push(name),
+                Effect::Named => unknown.push(name),
             }
         }
         unknown.extend(self.inner);
-        Ok(unknown)
+        match unknown.first() {
+            Some(name) if strict => {
+                let message = "it has no effect here, and strict was asked for".into();
+                Err(RequestError::Unsupported { param: name.chars().take(64).collect(), message })
+            }
+            _ => Ok(unknown),
+        }
     }
 }
 
@@ -133,38 +149,65 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Parameters that other servers give a meaning and we do not: `Some(true)` where the value asks for what happens anyway,
-/// `Some(false)` where it asks for more, `None` if the name is unknown.
-fn without_effect(name: &str, value: &Value) -> Option<bool> {
+/// What a parameter means that nobody took.
+enum Effect {
+    /// It asks for what happens anyway.
+    None,
+    /// It is ignored, and the answer says so: unknown, or a matter of taste.
+    Named,
+    /// An answer without it would not be what was asked for.
+    Refused,
+}
+
+/// Parameters that other servers give a meaning and we do not.
+fn effect(name: &str, value: &Value) -> Effect {
     let empty = value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
     let is_number = |neutral: f64| value.as_f64() == Some(neutral);
     let is_text = |neutral: &[&str]| value.as_str().is_some_and(|text| neutral.contains(&text));
     let is_bool = |neutral: bool| value.as_bool() == Some(neutral);
-    Some(match name {
+    let neutral = match name {
         // Labels for the operator of a hosted service, and hints that cannot change an answer here.
-        "metadata" | "safety_identifier" | "prompt_cache_key" | "prompt_cache_retention" => true,
+        "safety_identifier" | "prompt_cache_key" | "prompt_cache_retention" => true,
         "store" => is_bool(false),
-        "service_tier" => is_text(&["auto", "default"]),
+        "metadata" => empty,
         // Without tools there are no calls to order.
         "parallel_tool_calls" => value.is_boolean(),
         "tools" | "functions" => empty,
         "tool_choice" | "function_call" => is_text(&["none", "auto"]),
         "response_format" => value["type"] == "text",
-        "logit_bias" | "bad_words" | "allowed_token_ids" | "chat_template_kwargs" | "logits_processors" => empty,
-        "presence_penalty" | "frequency_penalty" | "min_tokens" | "dry_multiplier" | "mirostat" => is_number(0.0),
-        "xtc_probability" | "no_repeat_ngram_size" => is_number(0.0),
-        "repetition_penalty" | "repeat_penalty" | "length_penalty" | "typical_p" => is_number(1.0),
-        "echo" | "use_beam_search" | "include_stop_str_in_output" | "continue_final_message" => is_bool(false),
-        "skip_special_tokens" | "spaces_between_special_tokens" | "add_generation_prompt" => is_bool(true),
+        "bad_words" | "allowed_token_ids" | "chat_template_kwargs" | "logits_processors" => empty,
+        "dry_multiplier" | "mirostat" | "xtc_probability" | "no_repeat_ngram_size" | "dynatemp_range" => is_number(0.0),
+        "top_n_sigma" => is_number(-1.0),
+        "length_penalty" => is_number(1.0),
+        "echo" | "use_beam_search" | "continue_final_message" => is_bool(false),
+        "spaces_between_special_tokens" | "add_generation_prompt" => is_bool(true),
         "suffix" => is_text(&[""]),
         "modalities" => value.as_array().is_some_and(|kinds| kinds.iter().all(|kind| kind == "text")),
-        "reasoning_effort" => is_text(&["none"]),
         "verbosity" => is_text(&["medium"]),
-        // Whatever their value: absent is the only one that changes nothing.
-        "audio"
+        _ => false,
+    };
+    match name {
+        _ if neutral => Effect::None,
+        // The shape or the substance of the answer hangs on them.
+        "tools"
+        | "functions"
+        | "tool_choice"
+        | "function_call"
+        | "response_format"
+        | "bad_words"
+        | "allowed_token_ids"
+        | "chat_template_kwargs"
+        | "logits_processors"
+        | "use_beam_search"
+        | "echo"
+        | "continue_final_message"
+        | "add_generation_prompt"
+        | "suffix"
+        | "best_of"
+        | "modalities"
+        | "audio"
         | "prediction"
         | "web_search_options"
-        | "prompt_logprobs"
         | "prompt_embeds"
         | "chat_template"
         | "guided_json"
@@ -174,12 +217,11 @@ fn without_effect(name: &str, value: &Value) -> Option<bool> {
         | "structured_outputs"
         | "grammar"
         | "json_schema"
-        | "truncate_prompt_tokens"
         | "cache_salt"
         | "documents"
-        | "add_special_tokens" => false,
-        _ => return None,
-    })
+        | "add_special_tokens" => Effect::Refused,
+        _ => Effect::Named,
+    }
 }
 
 #[cfg(test)]
@@ -214,7 +256,7 @@ mod tests {
         assert_eq!(fields.integer("n"), Ok(None));
         assert_eq!(fields.strings("stop"), Ok(vec![]));
         assert_eq!(fields.flag("stream"), Ok(false));
-        assert_eq!(fields.finish(), Ok(vec![]));
+        assert_eq!(fields.finish(false), Ok(vec![]));
     }
 
     #[test]
@@ -223,22 +265,33 @@ mod tests {
             ("tools", json!([]), json!([{"type": "function"}])),
             ("tool_choice", json!("auto"), json!("required")),
             ("response_format", json!({"type": "text"}), json!({"type": "json_object"})),
-            ("logit_bias", json!({}), json!({"5": 1})),
-            ("presence_penalty", json!(0), json!(0.5)),
-            ("frequency_penalty", json!(0.0), json!(-1)),
             ("echo", json!(false), json!(true)),
             ("suffix", json!(""), json!("end")),
-            ("store", json!(false), json!(true)),
-            ("service_tier", json!("auto"), json!("flex")),
-            ("metadata", json!({"a": "b"}), json!(null)),
+            ("allowed_token_ids", json!([]), json!([1])),
             ("modalities", json!(["text"]), json!(["audio"])),
         ] {
-            assert_eq!(fields(json!({name: neutral})).finish(), Ok(vec![]), "{name}");
-            let refused = fields(json!({name: meaningful.clone()})).finish();
-            match refused {
-                Err(RequestError::Unsupported { param, .. }) => assert_eq!(param, name),
-                other => assert!(meaningful.is_null(), "{name}: {other:?}"),
-            }
+            assert_eq!(fields(json!({name: neutral})).finish(true), Ok(vec![]), "{name}");
+            let refused = fields(json!({name: meaningful})).finish(false);
+            assert!(
+                matches!(&refused, Err(RequestError::Unsupported { param, .. }) if param == name),
+                "{name}: {refused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_has_no_effect_is_named_and_strictly_refused() {
+        for (name, neutral, ignored) in [
+            ("store", json!(false), json!(true)),
+            ("metadata", json!({}), json!({"a": "b"})),
+            ("mirostat", json!(0), json!(2)),
+            ("dry_multiplier", json!(0.0), json!(0.8)),
+            ("verbosity", json!("medium"), json!("high")),
+        ] {
+            assert_eq!(fields(json!({name: neutral})).finish(true), Ok(vec![]), "{name}");
+            assert_eq!(fields(json!({name: ignored.clone()})).finish(false), Ok(vec![name.to_owned()]));
+            let refused = fields(json!({name: ignored})).finish(true);
+            assert!(matches!(&refused, Err(RequestError::Unsupported { param, .. }) if param == name), "{refused:?}");
         }
     }
 
@@ -249,6 +302,6 @@ mod tests {
         assert_eq!(inner.flag("include_usage"), Ok(true));
         outer.absorb("stream_options", inner);
         assert_eq!(outer.integer("n"), Ok(Some(1)));
-        assert_eq!(outer.finish(), Ok(vec!["zeta".to_owned(), "stream_options.eta".to_owned()]));
+        assert_eq!(outer.finish(false), Ok(vec!["zeta".to_owned(), "stream_options.eta".to_owned()]));
     }
 }

@@ -3,7 +3,11 @@
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, unfold};
 
-use crate::generate::{Delta, Generation, Generator, TextDelta, TokenLogprob};
+use super::head::Head;
+use super::sampling::Delivery;
+use crate::api::State;
+use crate::clock::Clock;
+use crate::generate::{Delta, Generation, Started, TextDelta, TokenLogprob};
 use crate::request::{FinishReason, RawRequest, RequestError};
 use crate::units::{Micros, TokenId};
 
@@ -13,33 +17,54 @@ const MAX_SEQUENCES: i64 = 128;
 pub struct Running {
     streams: SelectAll<BoxStream<'static, (usize, Delta)>>,
     /// Of each prompt.
-    pub prompt_tokens: Vec<Vec<TokenId>>,
+    pub started: Vec<Started>,
     /// Choices per prompt: choice `c` of prompt `p` has the index `p * choices + c`.
     pub choices: usize,
-    pub max_tokens_clamped: bool,
-    /// Of the last of its prompts; `None` while nothing was measured.
-    pub predicted_ttft: Option<Micros>,
+    /// What is drawn is not shown; see [`Delivery::no_completion`].
+    no_completion: bool,
+    /// Tokens shown so far, of all choices.
+    pub completion_tokens: usize,
+    clock: Clock,
+    received: Micros,
+    first: Option<Micros>,
 }
 
 /// A whole completion.
 #[derive(Clone, Debug, Default)]
 pub struct Finished {
+    /// Of the prompt's tokens from the second on, where asked for.
+    pub prompt: Option<Vec<TokenLogprob>>,
     pub text: String,
     pub tokens: Vec<TokenId>,
     pub logprobs: Vec<TokenLogprob>,
     pub reason: Option<FinishReason>,
-    pub completion_tokens: u32,
 }
 
 /// What a stream hears.
 pub enum Said {
+    Prompt(usize, Vec<TokenLogprob>),
     Text(usize, TextDelta),
-    Finished { index: usize, reason: FinishReason, completion_tokens: u32 },
+    Finished { index: usize, reason: FinishReason },
+}
+
+/// How long it took, as the HTTP side saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct Timings {
+    pub prompt_tokens: usize,
+    /// From the request's arrival to the first token: queueing included.
+    pub prompt: Micros,
+    pub completion_tokens: usize,
+    pub completion: Micros,
 }
 
 impl Running {
     /// Starts all or none: when one is refused, those before it are dropped.
-    pub async fn start(generator: &Generator, raws: Vec<RawRequest>) -> Result<Running, RequestError> {
+    pub async fn start(
+        state: &State,
+        head: &Head,
+        raws: Vec<RawRequest>,
+        delivery: Delivery,
+    ) -> Result<Running, RequestError> {
         let n = raws.first().and_then(|raw| raw.n).unwrap_or(1);
         if n > 0 && n.saturating_mul(raws.len() as i64) > MAX_SEQUENCES {
             let message = format!("{} prompts with n = {n} make more than {MAX_SEQUENCES} sequences", raws.len());
@@ -47,25 +72,26 @@ impl Running {
         }
         let mut running = Running {
             streams: SelectAll::new(),
-            prompt_tokens: Vec::new(),
+            started: Vec::new(),
             choices: 1,
-            max_tokens_clamped: false,
-            predicted_ttft: None,
+            no_completion: delivery.no_completion,
+            completion_tokens: 0,
+            clock: state.clock.clone(),
+            received: head.received,
+            first: None,
         };
         // Room for all of them before any is tokenised.
-        let admitted = raws.into_iter().map(|raw| generator.admit(raw)).collect::<Result<Vec<_>, _>>()?;
+        let admitted = raws.into_iter().map(|raw| state.generator.admit(raw)).collect::<Result<Vec<_>, _>>()?;
         for admitted in admitted {
-            running.add(generator.submit(admitted).await?);
+            running.add(state.generator.submit(admitted).await?);
         }
         Ok(running)
     }
 
-    fn add(&mut self, mut generation: Generation) {
-        let first = self.prompt_tokens.len() * generation.choices as usize;
+    fn add(&mut self, generation: Generation) {
+        let first = self.started.len() * generation.choices as usize;
         self.choices = generation.choices as usize;
-        self.max_tokens_clamped |= generation.max_tokens_clamped;
-        self.predicted_ttft = generation.predicted_ttft.or(self.predicted_ttft);
-        self.prompt_tokens.push(std::mem::take(&mut generation.prompt_tokens));
+        self.started.push(generation.started.clone());
         let deltas = unfold(generation, move |mut generation| async move {
             let (choice, delta) = generation.next().await?;
             Some(((first + choice as usize, delta), generation))
@@ -75,42 +101,68 @@ impl Running {
 
     /// The number of choices of all prompts.
     pub fn total(&self) -> usize {
-        self.prompt_tokens.len() * self.choices
+        self.started.len() * self.choices
+    }
+
+    /// The prompt of a choice.
+    pub fn prompt_of(&self, index: usize) -> Option<&Started> {
+        self.started.get(index / self.choices)
     }
 
     /// Of all prompts together; a prompt counts once, however many choices it has.
     pub fn prompt_token_count(&self) -> usize {
-        self.prompt_tokens.iter().map(Vec::len).sum()
+        self.started.iter().map(|started| started.prompt_tokens.len()).sum()
+    }
+
+    pub fn timings(&self) -> Timings {
+        let now = self.clock.now();
+        let first = self.first.unwrap_or(now);
+        Timings {
+            prompt_tokens: self.prompt_token_count(),
+            prompt: first.since(self.received),
+            completion_tokens: self.completion_tokens,
+            completion: now.since(first),
+        }
     }
 
     /// The next thing any choice says; `None` when all have finished. An error of one choice is the request's.
     pub async fn next(&mut self) -> Option<Result<Said, RequestError>> {
-        let (index, delta) = self.streams.next().await?;
-        Some(match delta {
-            Delta::Text(text) => Ok(Said::Text(index, text)),
-            // A client that is still here did not end it.
-            Delta::Finished { reason: FinishReason::Abort, .. } => Err(RequestError::Aborted),
-            Delta::Finished { reason, completion_tokens } => Ok(Said::Finished { index, reason, completion_tokens }),
-            Delta::Failed(error) => Err(error),
-        })
+        loop {
+            let (index, delta) = self.streams.next().await?;
+            self.first.get_or_insert_with(|| self.clock.now());
+            return Some(match delta {
+                Delta::Prompt(logprobs) => Ok(Said::Prompt(index, logprobs)),
+                Delta::Text(_) if self.no_completion => continue,
+                Delta::Text(text) => {
+                    self.completion_tokens += text.tokens.len();
+                    Ok(Said::Text(index, text))
+                }
+                // A client that is still here did not end it.
+                Delta::Finished { reason: FinishReason::Abort, .. } => Err(RequestError::Aborted),
+                Delta::Finished { .. } if self.no_completion => {
+                    Ok(Said::Finished { index, reason: FinishReason::Length })
+                }
+                Delta::Finished { reason, .. } => Ok(Said::Finished { index, reason }),
+                Delta::Failed(error) => Err(error),
+            });
+        }
     }
 
     /// Waits for all choices, in the order of their indices.
     pub async fn collect(mut self) -> Result<(Running, Vec<Finished>), RequestError> {
         let mut choices = vec![Finished::default(); self.total()];
         while let Some(said) = self.next().await {
-            match said? {
-                Said::Text(index, delta) => {
-                    let Some(choice) = choices.get_mut(index) else { continue };
+            let said = said?;
+            let (Said::Prompt(index, _) | Said::Text(index, _) | Said::Finished { index, .. }) = &said;
+            let Some(choice) = choices.get_mut(*index) else { continue };
+            match said {
+                Said::Prompt(_, logprobs) => choice.prompt = Some(logprobs),
+                Said::Text(_, delta) => {
                     choice.text.push_str(&delta.text);
                     choice.tokens.extend(delta.tokens);
                     choice.logprobs.extend(delta.logprobs);
                 }
-                Said::Finished { index, reason, completion_tokens } => {
-                    let Some(choice) = choices.get_mut(index) else { continue };
-                    choice.reason = Some(reason);
-                    choice.completion_tokens = completion_tokens;
-                }
+                Said::Finished { reason, .. } => choice.reason = Some(reason),
             }
         }
         Ok((self, choices))

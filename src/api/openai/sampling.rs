@@ -1,11 +1,12 @@
 //! The parameters that completions and chat share.
 
-use super::head::Head;
-use super::params::Fields;
-use crate::api::State;
-use crate::request::{RawRequest, RequestError};
+use serde_json::Value;
 
+use super::head::Head;
 use super::models;
+use super::params::{Fields, wrong};
+use crate::api::State;
+use crate::request::{RawRequest, RawShaping, RequestError};
 
 /// How the client wants its answer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,12 +14,20 @@ pub struct Delivery {
     pub stream: bool,
     /// `stream_options.include_usage`.
     pub usage_chunk: bool,
+    /// `stream_options.continuous_usage_stats`: the usage so far in each chunk.
+    pub continuous_usage: bool,
     /// `return_token_ids`, as vLLM has it.
     pub token_ids: bool,
     /// `x-forebay-trace`: how it was scheduled is told at the end.
     pub traced: bool,
     /// How many alternatives each token's logprobs hold; `None` without logprobs.
     pub logprobs: Option<i64>,
+    /// The same for the tokens of the prompt, in vLLM's shape.
+    pub prompt_logprobs: Option<i64>,
+    /// Completions begin with their prompt.
+    pub echo: bool,
+    /// `max_tokens` 0: only the prompt was asked about, so what is drawn is dropped.
+    pub no_completion: bool,
 }
 
 /// Refuses models that are not served; none is the default one.
@@ -29,29 +38,74 @@ pub fn check_model(state: &State, fields: &mut Fields) -> Result<(), RequestErro
 /// Everything of a [`RawRequest`] but its prompt, default `max_tokens` and logprobs.
 pub fn take_sampling(fields: &mut Fields, head: &Head) -> Result<RawRequest, RequestError> {
     let (max_tokens, max_tokens_param) = take_max_tokens(fields)?;
-    let n = fields.integer("n")?;
-    if let Some(best_of) = fields.integer("best_of")?
-        && best_of != n.unwrap_or(1)
-    {
-        let message = "only best_of = n; ranking is not implemented".into();
-        return Err(RequestError::Unsupported { param: "best_of".into(), message });
-    }
     let mut raw = RawRequest {
         max_tokens,
         max_tokens_param,
-        n,
+        n: fields.integer("n")?,
         temperature: fields.number("temperature")?,
         top_p: fields.number("top_p")?,
         top_k: fields.integer("top_k")?,
         min_p: fields.number("min_p")?,
+        typical_p: fields.number("typical_p")?,
         seed: fields.integer("seed")?,
+        shaping: take_shaping(fields)?,
         stop: fields.strings("stop")?,
         stop_token_ids: fields.integers("stop_token_ids")?,
         ignore_eos: fields.flag("ignore_eos")?,
+        include_stop: fields.flag("include_stop_str_in_output")?,
+        keep_special_tokens: fields.optional_flag("skip_special_tokens")? == Some(false),
+        prompt_logprobs: fields.integer("prompt_logprobs")?,
+        prompt_logprobs_param: "prompt_logprobs",
+        truncate_prompt_tokens: fields.integer("truncate_prompt_tokens")?,
+        strict: head.strict,
         ..RawRequest::default()
     };
     head.complete(fields, &mut raw)?;
     Ok(raw)
+}
+
+fn take_shaping(fields: &mut Fields) -> Result<RawShaping, RequestError> {
+    let (ours, theirs) = (fields.number("repetition_penalty")?, fields.number("repeat_penalty")?);
+    if let (Some(ours), Some(theirs)) = (ours, theirs)
+        && ours != theirs
+    {
+        return Err(RequestError::invalid("repeat_penalty", format!("is {theirs}, but repetition_penalty is {ours}")));
+    }
+    Ok(RawShaping {
+        presence_penalty: fields.number("presence_penalty")?,
+        frequency_penalty: fields.number("frequency_penalty")?,
+        repetition_penalty: ours.or(theirs),
+        repetition_param: if ours.is_some() { "repetition_penalty" } else { "repeat_penalty" },
+        logit_bias: fields.take("logit_bias").map_or(Ok(Vec::new()), logit_bias)?,
+        min_tokens: fields.integer("min_tokens")?,
+    })
+}
+
+/// `{"id": bias}` as OpenAI has it, or `[[id, bias]]` as llama-server has it too.
+fn logit_bias(value: Value) -> Result<Vec<(i64, f64)>, RequestError> {
+    const NAME: &str = "logit_bias";
+    const EXPECTED: &str = "an object of token ids and numbers";
+    let number = |value: &Value| value.as_f64().ok_or_else(|| wrong(NAME, EXPECTED, value));
+    match value {
+        Value::Object(map) => {
+            let pair = |(id, bias): (&String, &Value)| match id.parse::<i64>() {
+                Ok(id) => Ok((id, number(bias)?)),
+                Err(_) => {
+                    let shown: String = id.chars().take(40).collect();
+                    Err(RequestError::invalid(NAME, format!("'{shown}' is not a token id")))
+                }
+            };
+            map.iter().map(pair).collect()
+        }
+        Value::Array(list) => {
+            let pair = |pair: &Value| match (pair[0].as_i64(), pair.as_array().map(Vec::len)) {
+                (Some(id), Some(2)) => Ok((id, number(&pair[1])?)),
+                _ => Err(wrong(NAME, EXPECTED, pair)),
+            };
+            list.iter().map(pair).collect()
+        }
+        other => Err(wrong(NAME, EXPECTED, &other)),
+    }
 }
 
 /// The newer name, the older one, or both if they agree.
@@ -70,19 +124,53 @@ fn take_max_tokens(fields: &mut Fields) -> Result<(Option<i64>, &'static str), R
 pub fn take_delivery(fields: &mut Fields, head: &Head) -> Result<Delivery, RequestError> {
     let stream = fields.flag("stream")?;
     let token_ids = fields.flag("return_token_ids")?;
-    let mut usage_chunk = false;
+    let mut delivery = Delivery { stream, token_ids, traced: head.traced, ..Delivery::default() };
     if let Some(mut options) = fields.object("stream_options")? {
         if !stream {
             return Err(RequestError::invalid("stream_options", "is only allowed when stream is true"));
         }
-        usage_chunk = options.flag("include_usage")?;
-        for name in ["include_obfuscation", "continuous_usage_stats"] {
-            if options.flag(name)? {
-                let param = format!("stream_options.{name}");
-                return Err(RequestError::Unsupported { param, message: "it is not implemented".into() });
-            }
+        delivery.usage_chunk = options.flag("include_usage")?;
+        delivery.continuous_usage = options.flag("continuous_usage_stats")?;
+        if options.flag("include_obfuscation")? {
+            fields.ignore("stream_options.include_obfuscation");
         }
         fields.absorb("stream_options", options);
     }
-    Ok(Delivery { stream, usage_chunk, token_ids, traced: head.traced, logprobs: None })
+    Ok(delivery)
+}
+
+/// What a stream cannot carry.
+pub fn check_stream(delivery: &Delivery) -> Result<(), RequestError> {
+    if delivery.stream && delivery.prompt_logprobs.is_some() {
+        return Err(RequestError::invalid("prompt_logprobs", "is not available with stream; use echo with logprobs"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn biases_as_an_object_or_as_pairs() {
+        assert_eq!(logit_bias(json!({"5": -100, "7": 1.5})), Ok(vec![(5, -100.0), (7, 1.5)]));
+        assert_eq!(logit_bias(json!([[5, 2]])), Ok(vec![(5, 2.0)]));
+        for bad in [
+            json!({"a": 1}),
+            json!({"5": "1"}),
+            json!({"1.5": 1}),
+            json!([5]),
+            json!([[5]]),
+            json!([["a", 1]]),
+            json!(1),
+        ] {
+            let refused = logit_bias(bad.clone());
+            assert!(
+                matches!(refused, Err(RequestError::InvalidValue { ref param, .. }) if param == "logit_bias"),
+                "{bad}"
+            );
+        }
+    }
 }

@@ -5,10 +5,10 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::chat;
 use super::params::Fields;
 use super::sampling::check_model;
 use super::wire;
+use super::{chat, head};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
@@ -17,6 +17,7 @@ use crate::request::{Prompt, RequestError};
 
 /// `{prompt | messages, add_special_tokens, return_token_strs}` → `{tokens, count, max_model_len}`.
 pub async fn tokenize(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
+    let strict = head::strict(request.uri(), request.headers())?;
     let mut fields = Fields::new(read_object(request, state.body).await?);
     check_model(&state, &mut fields)?;
     let prompt = prompt(&mut fields)?;
@@ -30,7 +31,7 @@ pub async fn tokenize(Extract(state): Extract<State>, request: Request) -> Resul
         (Some(true) | None, _) => AddSpecial::Yes,
     };
     let strings = fields.flag("return_token_strs")?;
-    let ignored = fields.finish()?;
+    let ignored = fields.finish(strict)?;
     let tokens = state.generator.tokenize(prompt, add_special).await?;
     let mut body =
         json!({"tokens": tokens, "count": tokens.len(), "max_model_len": state.generator.limits().max_model_len});
@@ -51,13 +52,14 @@ fn prompt(fields: &mut Fields) -> Result<Prompt, RequestError> {
 
 /// `{tokens}` → `{prompt}`.
 pub async fn detokenize(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
+    let strict = head::strict(request.uri(), request.headers())?;
     let mut fields = Fields::new(read_object(request, state.body).await?);
     check_model(&state, &mut fields)?;
     if !fields.has("tokens") {
         return Err(RequestError::invalid("tokens", "is required").into());
     }
     let tokens = fields.integers("tokens")?;
-    let ignored = fields.finish()?;
+    let ignored = fields.finish(strict)?;
     Ok(answer(json!({"prompt": state.generator.detokenize(&tokens)?}), ignored))
 }
 

@@ -11,14 +11,14 @@ use futures_util::stream::unfold;
 use serde_json::{Value, json};
 
 use super::head::Head;
-use super::running::{Finished, Running, Said};
+use super::running::{Running, Said, Timings};
 use super::sampling::Delivery;
 use crate::api::metrics::StreamFault;
 use crate::api::{State, error, sse};
 use crate::clock::unix_seconds;
 use crate::engine::EngineHandle;
 use crate::engine::trace::{Trace, TraceFact, TraceLine};
-use crate::generate::TextDelta;
+use crate::generate::{Effective, TextDelta, TokenLogprob};
 use crate::metrics::{Metrics, Route};
 use crate::request::FinishReason;
 use crate::units::Micros;
@@ -65,8 +65,41 @@ pub fn usage(prompt_tokens: usize, completion_tokens: usize) -> Value {
     })
 }
 
-pub fn usage_of(running: &Running, choices: &[Finished]) -> Value {
-    usage(running.prompt_token_count(), choices.iter().map(|choice| choice.completion_tokens as usize).sum())
+pub fn usage_of(running: &Running) -> Value {
+    usage(running.prompt_token_count(), running.completion_tokens)
+}
+
+/// With llama-server's names. The prompt's time begins with the request's arrival and so includes its time in the queue.
+pub fn timings(timings: &Timings) -> Value {
+    let ms = |time: Micros| time.0 as f64 / 1_000.0;
+    let per = |whole: f64, count: f64| if count > 0.0 { whole / count } else { 0.0 };
+    let (prompt_n, predicted_n) = (timings.prompt_tokens as f64, timings.completion_tokens as f64);
+    let (prompt_ms, predicted_ms) = (ms(timings.prompt), ms(timings.completion));
+    json!({
+        "cache_n": 0,
+        "prompt_n": timings.prompt_tokens,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": per(prompt_ms, prompt_n),
+        "prompt_per_second": per(prompt_n * 1_000.0, prompt_ms),
+        "predicted_n": timings.completion_tokens,
+        "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": per(predicted_ms, predicted_n),
+        "predicted_per_second": per(predicted_n * 1_000.0, predicted_ms),
+    })
+}
+
+/// A prompt's logprobs in vLLM's shape: nothing for the first token, then an object by token id. `count` alternatives.
+pub fn prompt_logprobs(tokens: &[TokenLogprob], count: i64) -> Value {
+    let entry = |text: &str, value: f32, rank: Option<usize>| json!({"logprob": logprob(value), "rank": rank, "decoded_token": text});
+    let of = |token: &TokenLogprob| {
+        let mut map = serde_json::Map::new();
+        for (rank, top) in token.top.iter().take(count.max(0) as usize).enumerate() {
+            map.insert(top.token.to_string(), entry(&top.text, top.logprob, Some(rank + 1)));
+        }
+        map.entry(token.token.to_string()).or_insert_with(|| entry(&token.text, token.logprob, None));
+        Value::Object(map)
+    };
+    std::iter::once(Value::Null).chain(tokens.iter().map(of)).collect()
 }
 
 /// JSON has no infinity; OpenAI writes this for what cannot happen.
@@ -75,11 +108,53 @@ pub fn logprob(value: f32) -> f32 {
 }
 
 /// The headers of a completion's answer: what was ignored, and when the first token was expected.
-pub fn headers<B>(response: &mut Response<B>, ignored: Vec<String>, clamped: bool, predicted_ttft: Option<Micros>) {
-    name_ignored(response, ignored, clamped);
-    if let Some(predicted) = predicted_ttft {
-        response.headers_mut().insert("x-predicted-ttft-ms", HeaderValue::from(predicted.as_millis()));
+pub fn headers<B>(response: &mut Response<B>, about: About) {
+    name_ignored(response, about.ignored, about.clamped);
+    let headers = response.headers_mut();
+    if let Some(predicted) = about.predicted_ttft {
+        headers.insert("x-predicted-ttft-ms", HeaderValue::from(predicted.as_millis()));
     }
+    if let Some(value) = about.effective.and_then(|effective| HeaderValue::try_from(effective).ok()) {
+        headers.insert("x-effective-sampling", value);
+    }
+}
+
+/// What the headers of an answer say, gathered before its body is made.
+pub struct About {
+    ignored: Vec<String>,
+    clamped: bool,
+    predicted_ttft: Option<Micros>,
+    effective: Option<String>,
+}
+
+impl About {
+    pub fn new(running: &Running, ignored: Vec<String>) -> About {
+        About {
+            ignored,
+            clamped: running.started.iter().any(|started| started.max_tokens_clamped),
+            // Of the last of its prompts.
+            predicted_ttft: running.started.iter().rev().find_map(|started| started.predicted_ttft),
+            effective: running.started.first().and_then(|started| started.effective.as_ref()).map(effective),
+        }
+    }
+}
+
+/// How tokens are drawn, defaults of the model's makers included; sent back as parameters, it gives the same answer.
+fn effective(effective: &Effective) -> String {
+    let Effective { sampling, shaping, max_tokens } = effective;
+    [
+        format!("temperature={}", sampling.temperature),
+        format!("top_p={}", sampling.top_p),
+        format!("top_k={}", sampling.top_k),
+        format!("min_p={}", sampling.min_p),
+        format!("typical_p={}", sampling.typical_p),
+        format!("repetition_penalty={}", shaping.repetition),
+        format!("presence_penalty={}", shaping.presence),
+        format!("frequency_penalty={}", shaping.frequency),
+        format!("seed={}", sampling.seed as i64),
+        format!("max_tokens={max_tokens}"),
+    ]
+    .join(", ")
 }
 
 /// How the sequences of an answer were scheduled, for `x-forebay-trace`. `null` when the engine has gone.
@@ -129,6 +204,10 @@ pub fn name_ignored<B>(response: &mut Response<B>, mut names: Vec<String>, max_t
 pub trait Chunks: Send + 'static {
     /// Sent before anything of any choice.
     fn opening(&mut self, running: &Running) -> Vec<Value>;
+    /// A prompt's logprobs, before its choice's text.
+    fn prompt(&mut self, _index: usize, _logprobs: Vec<TokenLogprob>) -> Option<Value> {
+        None
+    }
     /// `None` where the delta shows nothing that was asked for.
     fn text(&mut self, index: usize, delta: TextDelta) -> Option<Value>;
     fn finish(&mut self, index: usize, reason: FinishReason) -> Value;
@@ -141,7 +220,7 @@ struct Frames<C> {
     chunks: C,
     delivery: Delivery,
     engine: EngineHandle,
-    completion_tokens: usize,
+    unfinished: usize,
     ready: VecDeque<Event>,
     fault: StreamFault,
     metrics: Arc<Metrics>,
@@ -160,12 +239,12 @@ pub fn stream<C: Chunks>(
 ) -> axum::response::Response {
     let fault = StreamFault::default();
     let frames = Frames {
+        unfinished: running.total(),
         running: Some(running),
         identity,
         chunks,
         delivery,
         engine: state.engine.clone(),
-        completion_tokens: 0,
         ready: VecDeque::new(),
         fault: fault.clone(),
         metrics: state.metrics.clone(),
@@ -188,13 +267,18 @@ impl<C: Chunks> Frames<C> {
     async fn next(&mut self) -> Option<Event> {
         while self.ready.is_empty() {
             match self.running.as_mut()?.next().await {
+                Some(Ok(Said::Prompt(index, logprobs))) => {
+                    if let Some(chunk) = self.chunks.prompt(index, logprobs) {
+                        self.push(vec![chunk]);
+                    }
+                }
                 Some(Ok(Said::Text(index, delta))) => {
                     if let Some(chunk) = self.chunks.text(index, delta) {
                         self.push(vec![chunk]);
                     }
                 }
-                Some(Ok(Said::Finished { index, reason, completion_tokens })) => {
-                    self.completion_tokens += completion_tokens as usize;
+                Some(Ok(Said::Finished { index, reason })) => {
+                    self.unfinished -= 1;
                     let chunk = self.chunks.finish(index, reason);
                     self.push(vec![chunk]);
                 }
@@ -216,8 +300,14 @@ impl<C: Chunks> Frames<C> {
     /// A chunk; where usage is asked for, it holds `null`.
     fn push(&mut self, choices: Vec<Value>) {
         let mut chunk = self.identity.wrap(choices);
-        if self.delivery.usage_chunk {
-            chunk["usage"] = Value::Null;
+        match &self.running {
+            Some(running) if self.delivery.continuous_usage => chunk["usage"] = usage_of(running),
+            _ if self.delivery.usage_chunk => chunk["usage"] = Value::Null,
+            _ => {}
+        }
+        // With the last word of the last choice, where llama-server has them.
+        if let Some(running) = self.running.as_ref().filter(|_| self.unfinished == 0) {
+            chunk["timings"] = timings(&running.timings());
         }
         self.ready.push_back(sse::data(&chunk));
     }
@@ -229,8 +319,7 @@ impl<C: Chunks> Frames<C> {
         }
         let mut chunk = self.identity.wrap(Vec::new());
         if self.delivery.usage_chunk {
-            let prompt = self.running.as_ref().map_or(0, Running::prompt_token_count);
-            chunk["usage"] = usage(prompt, self.completion_tokens);
+            chunk["usage"] = self.running.as_ref().map_or(Value::Null, usage_of);
         }
         if self.delivery.traced {
             chunk["forebay_trace"] = trace(&self.engine, &self.identity.id).await;

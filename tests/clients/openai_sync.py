@@ -1,4 +1,4 @@
-"""Drives a running server with the official openai package. Usage: openai_client.py BASE_URL"""
+"""Drives a running server with the official openai package. Usage: openai_sync.py BASE_URL"""
 
 import sys
 

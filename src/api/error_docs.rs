@@ -1,0 +1,135 @@
+//! `docs/errors.md`, made from the table in `error.rs`: each error's face, whether a retry helps, and its body.
+//!
+//! `FOREBAY_BLESS=1 cargo test error_docs` writes the file; otherwise the test compares.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::mem::discriminant;
+
+use super::error::{Retry, face, object};
+use crate::request::RequestError;
+
+/// One of each variant, with values as a client meets them, and when it happens.
+pub fn examples() -> Vec<(RequestError, &'static str)> {
+    use RequestError as E;
+    let text = |text: &str| text.to_owned();
+    vec![
+        (
+            E::InvalidJson { message: text("EOF while parsing a value at line 1 column 11") },
+            "the body is no JSON object: broken, nested deeper than 128 levels, not UTF-8, lone surrogates",
+        ),
+        (E::invalid("temperature", "must be between 0 and 2, got 9"), "a value has the wrong type or is out of range"),
+        (
+            E::Unsupported {
+                param: text("suffix"),
+                message: text("the model's vocabulary has no tokens for filling in the middle"),
+            },
+            "a parameter that we know and cannot honour; with `?strict=1` also what would be ignored",
+        ),
+        (E::EmptyPrompt, "`prompt` or one of its entries is empty"),
+        (E::ContextLength { prompt: 1_200, limit: 1_024 }, "the prompt leaves no room for a token in the context"),
+        (
+            E::Template { message: text("Conversation roles must alternate user/assistant") },
+            "the model's chat template raised an exception, failed, or worked for too long; the model has none",
+        ),
+        (E::ModelNotFound { model: text("gpt-17") }, "`model` is not served here"),
+        (E::RouteNotFound { path: text("/v1/nothing") }, "no such route"),
+        (
+            E::Forbidden { message: text("/admin answers to loopback only") },
+            "`/admin` asked from elsewhere (`server.admin`)",
+        ),
+        (E::MethodNotAllowed { method: text("DELETE") }, "the route has other methods"),
+        (E::BodyTooLarge { limit: 8_388_608 }, "the body is larger than the server reads; the connection is closed"),
+        (E::BodyTimeout { seconds: 30 }, "the body came too slowly; the connection is closed"),
+        (E::UnsupportedMediaType, "the content type is not JSON in UTF-8"),
+        (E::UnsupportedEncoding, "the body is compressed"),
+        (
+            E::QueueFull { capacity: 10_000, retry_after_s: 3 },
+            "as many requests or prompt tokens wait as may (`batching.queue_capacity`)",
+        ),
+        (E::Timeout { after_ms: 2_000 }, "the request's own `timeout_ms` or `deadline_ms` has passed"),
+        (
+            E::DeadlineUnreachable { after_ms: 500, predicted_ms: 1_800 },
+            "the first token is expected after the request's deadline",
+        ),
+        (E::BatchTimeout { waited_ms: 60_000 }, "no batch took the request in time (`batching`)"),
+        (E::ThermalLimit { retry_after_s: 10 }, "the machine is too hot for new requests"),
+        (
+            E::UnknownName { what: "policy", name: text("fast"), valid: text("fair, latency_first, throughput_first") },
+            "an `/admin` route names what does not exist",
+        ),
+        (E::ShuttingDown, "the server drains; the request did not run to its end"),
+        (E::EngineStopped, "the engine has ended"),
+        (E::Aborted, "the operator ended the request"),
+        (E::NonFiniteLogits, "the model computed NaN or infinities for this request; others are not affected"),
+        (E::StepFailed, "the forward pass failed on this request alone; others are not affected"),
+        (E::Internal, "a bug of ours, caught"),
+    ]
+}
+
+fn document() -> String {
+    let mut out = String::from(
+        "# Errors\n\nGenerated from the table in `src/api/error.rs`; a test compares. Every error, on every route, is OpenAI's object:\n\n\
+         `{\"error\": {\"message\", \"type\", \"param\", \"code\"}}`\n\n\
+         Inside a stream it is one `data: {\"error\": ...}` frame, then `data: [DONE]`. *Retry*: whether the same request may succeed\n\
+         later. OpenAI's SDKs retry 408, 409, 429 and 5xx by themselves; where that cannot help, `x-should-retry: false` tells them so.\n\n\
+         | status | type | code | param | retry | when |\n|---|---|---|---|---|---|\n",
+    );
+    for (error, when) in examples() {
+        let face = face(&error);
+        let param = match (&error, &face.param) {
+            (RequestError::InvalidValue { .. } | RequestError::Unsupported { .. }, _) => "its name".to_owned(),
+            (_, Some(param)) => format!("`{param}`"),
+            (_, None) => String::new(),
+        };
+        let retry = match face.retry() {
+            Retry::Never => "no",
+            Retry::Later => "yes",
+            Retry::After => "after `Retry-After`",
+        };
+        let (status, kind, code) = (face.status.as_u16(), face.kind, face.code);
+        writeln!(out, "| {status} | `{kind}` | `{code}` | {param} | {retry} | {when} |").unwrap();
+    }
+    out.push_str(
+        "\n`/health/ready` also answers 503 with the codes `model_loading`, `engine_stalled` and `shutting_down`.\n\n\
+         ## Bodies\n\n```json\n",
+    );
+    for (error, _) in examples() {
+        writeln!(out, "{}", object(&error)).unwrap();
+    }
+    out + "```\n"
+}
+
+#[test]
+fn the_document_is_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/errors.md");
+    let document = document();
+    if std::env::var_os("FOREBAY_BLESS").is_some() {
+        std::fs::write(path, &document).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(written, document, "FOREBAY_BLESS=1 cargo test the_document_is_the_table");
+}
+
+#[test]
+fn every_variant_is_in_the_table_once() {
+    let variants = include_str!("../request/error.rs").matches("#[error(").count();
+    let examples = examples();
+    assert_eq!(examples.len(), variants);
+    for (index, (error, _)) in examples.iter().enumerate() {
+        assert!(examples[..index].iter().all(|(other, _)| discriminant(other) != discriminant(error)), "{error}");
+    }
+}
+
+/// The SDKs decide by status unless told otherwise; what they are told must agree with the table.
+#[test]
+fn client_faults_are_never_5xx_and_never_worth_a_retry() {
+    let ours: BTreeSet<u16> = [408, 429, 500, 503, 504].into();
+    for (error, _) in examples() {
+        let face = face(&error);
+        let status = face.status.as_u16();
+        let is_retried = status == 408 || status == 409 || status == 429 || status >= 500;
+        assert_eq!(is_retried, ours.contains(&status), "{error}");
+        assert_eq!(face.retry() == Retry::Never, !is_retried || face.never_retry, "{error}");
+    }
+}

@@ -1,0 +1,208 @@
+//! The cases of `tests/badinputs` over the real binary. After each: the answer is as expected and has OpenAI's shape, nothing
+//! panicked, a greedy request gets the tokens it always gets, and a stream that runs meanwhile is byte-identical to the one
+//! that ran alone.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use reqwest::{Client, Response};
+use serde_json::{Map, Value, json};
+
+use crate::server::Server;
+
+/// Of an answer: an error is small, and none is larger than what it answers by much.
+const LARGEST_ERROR: usize = 2_000;
+
+struct Case {
+    line: Value,
+}
+
+impl Case {
+    fn read(file: &str) -> Vec<Case> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/badinputs").join(file);
+        let text = std::fs::read_to_string(&path).expect("a file of cases");
+        let case = |line: &str| Case { line: serde_json::from_str(line).expect("a line is JSON") };
+        text.lines().map(case).collect()
+    }
+
+    fn routes(&self) -> Vec<&str> {
+        let named = self.line["routes"].as_array();
+        named.map_or(vec!["completions", "chat"], |list| list.iter().filter_map(Value::as_str).collect())
+    }
+
+    /// Whether to stream; routes that cannot are asked once.
+    fn manners(&self, route: &str) -> Vec<Option<bool>> {
+        let fixed = self.line.get("raw").is_some() || self.line.get("raw_hex").is_some();
+        match &self.line["stream"] {
+            _ if fixed || route.ends_with("tokenize") => vec![None],
+            Value::Bool(stream) => vec![Some(*stream)],
+            _ => vec![Some(false), Some(true)],
+        }
+    }
+
+    fn body(&self, route: &str, stream: Option<bool>) -> Vec<u8> {
+        if let Some(hex) = self.line["raw_hex"].as_str() {
+            let digits = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
+            return (0..hex.len()).step_by(2).map(digits).collect();
+        }
+        if let Some(raw) = self.line.get("raw") {
+            return expanded(raw).as_str().expect("text").as_bytes().to_vec();
+        }
+        let mut body = match route {
+            "completions" => json!({"prompt": "The fox", "max_tokens": 3}),
+            "chat" => json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}),
+            "tokenize" => json!({"prompt": "The fox"}),
+            _ => json!({"tokens": [5, 6]}),
+        };
+        let fields = body.as_object_mut().expect("an object");
+        if let Some(stream) = stream {
+            fields.insert("stream".into(), stream.into());
+        }
+        let dropped = self.line["drop"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        dropped.for_each(|name| drop(fields.remove(name)));
+        for (name, value) in self.line["set"].as_object().into_iter().flatten() {
+            fields.insert(name.clone(), expanded(value));
+        }
+        body.to_string().into_bytes()
+    }
+
+    async fn send(&self, server: &Server, route: &str, stream: Option<bool>) -> Response {
+        let path = match route {
+            "chat" => "/v1/chat/completions",
+            "completions" => "/v1/completions",
+            "tokenize" => "/tokenize",
+            _ => "/detokenize",
+        };
+        let mut request = Client::new().post(server.at(path)).body(self.body(route, stream));
+        match self.line.get("type") {
+            None => request = request.header("content-type", "application/json"),
+            Some(Value::String(kind)) => request = request.header("content-type", kind),
+            Some(_) => {}
+        }
+        if let Some(encoding) = self.line["encoding"].as_str() {
+            request = request.header("content-encoding", encoding);
+        }
+        request.send().await.expect("an answer")
+    }
+
+    async fn check(&self, server: &Server, route: &str, stream: Option<bool>) {
+        let what = format!("{} {} ({route}, stream {stream:?})", self.line["row"], self.line["what"]);
+        let expect = self.line["expect"].as_array().expect("a list");
+        let answer = self.send(server, route, stream).await;
+        let status = answer.status().as_u16();
+        assert!(answer.headers().contains_key("x-request-id"), "{what}");
+        let text = answer.text().await.expect("a body");
+        assert_eq!(json!(status), expect[0], "{what}: {text:.300}");
+        if status == 200 {
+            assert!(!text.contains("\"error\""), "{what}: {text:.300}");
+            assert!(stream != Some(true) || text.ends_with("data: [DONE]\n\n"), "{what}: {text}");
+            return;
+        }
+        assert!(text.len() < LARGEST_ERROR, "{what}: an error of {} bytes", text.len());
+        let body: Value = serde_json::from_str(&text).expect("JSON");
+        let error = body["error"].as_object().expect("an error object");
+        assert_eq!(error.keys().collect::<Vec<_>>(), ["message", "type", "param", "code"], "{what}");
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{what}");
+        assert_eq!((&error["code"], &error["param"]), (&expect[1], &expect[2]), "{what}: {text}");
+    }
+}
+
+/// The directives of a case carried out, see `tests/badinputs/README.md`.
+fn expanded(value: &Value) -> Value {
+    let Value::Object(object) = value else {
+        return match value {
+            Value::Array(list) => list.iter().map(expanded).collect(),
+            other => other.clone(),
+        };
+    };
+    let count = |of: &Value| of.as_u64().expect("a count") as usize;
+    match object.iter().next().map(|(name, argument)| (name.as_str(), argument)) {
+        Some(("$times", of)) => of[0].as_str().expect("text").repeat(count(&of[1])).into(),
+        Some(("$list", of)) => vec![of[0].clone(); count(&of[1])].into(),
+        Some(("$pairs", of)) => (0..count(of)).map(|id| (id.to_string(), json!(1))).collect::<Map<_, _>>().into(),
+        Some(("$cat", of)) => {
+            let parts = of.as_array().expect("a list").iter().map(expanded);
+            parts.map(|part| part.as_str().expect("text").to_owned()).collect::<String>().into()
+        }
+        _ => object.iter().map(|(name, value)| (name.clone(), expanded(value))).collect::<Map<_, _>>().into(),
+    }
+}
+
+/// The bytes of a stream, without what differs from request to request and from clock to clock.
+async fn bystander(url: String) -> String {
+    let body =
+        json!({"prompt": "Once upon a time", "max_tokens": 120, "temperature": 0, "stream": true, "logprobs": 1});
+    let answer = Client::new().post(url).json(&body).send().await.expect("an answer");
+    let text = answer.text().await.expect("a body");
+    let frame = |line: &str| {
+        let Ok(mut frame) = serde_json::from_str::<Value>(line.trim_start_matches("data: ")) else {
+            return line.to_owned();
+        };
+        for name in ["id", "created", "timings"] {
+            frame.as_object_mut().expect("an object").remove(name);
+        }
+        frame.to_string()
+    };
+    text.lines().map(frame).collect::<Vec<_>>().join("\n")
+}
+
+async fn canary(server: &Server) -> Value {
+    let body = json!({"prompt": "The little owl", "max_tokens": 4, "temperature": 0, "return_token_ids": true});
+    let answer = Client::new().post(server.at("/v1/completions")).json(&body).send().await.expect("an answer");
+    answer.json::<Value>().await.expect("JSON")["choices"][0]["token_ids"].clone()
+}
+
+async fn check(file: &str) {
+    let server = Server::start(&[]);
+    let expected = canary(&server).await;
+    let url = server.at("/v1/completions");
+    let alone = bystander(url.clone()).await;
+    assert!(alone.ends_with("data: [DONE]\n"), "{alone}");
+    let over = Arc::new(AtomicBool::new(false));
+    let streams = tokio::spawn({
+        let over = over.clone();
+        async move {
+            let mut streams = 0;
+            while streams == 0 || !over.load(Ordering::Relaxed) {
+                assert_eq!(bystander(url.clone()).await, alone, "stream {streams} was disturbed");
+                streams += 1;
+            }
+        }
+    });
+    for case in Case::read(file) {
+        for route in case.routes() {
+            for stream in case.manners(route) {
+                case.check(&server, route, stream).await;
+                assert_eq!(canary(&server).await, expected, "after {}", case.line["what"]);
+            }
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    streams.await.expect("the bystander was not disturbed");
+    assert_eq!(server.metric("forebay_panics_total").await, 0.0);
+    for gauge in ["forebay_num_requests_running", "forebay_num_requests_waiting"] {
+        server.until_metric(gauge, 0.0).await;
+    }
+}
+
+macro_rules! files {
+    ($($name:ident)*) => {
+        $(#[tokio::test]
+        async fn $name() {
+            check(concat!(stringify!($name), ".jsonl")).await;
+        })*
+
+        #[test]
+        fn no_file_is_forgotten() {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/badinputs");
+            for entry in std::fs::read_dir(folder).expect("a folder") {
+                let name = entry.expect("an entry").file_name().into_string().expect("a name");
+                let known = [$(concat!(stringify!($name), ".jsonl")),*].contains(&name.as_str());
+                assert!(known || name == "README.md", "{name}");
+            }
+        }
+    };
+}
+
+files!(json choices prompts tokens integers floats logprobs content templates length stops types good);
