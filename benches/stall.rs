@@ -36,6 +36,7 @@ fn engine(max_stall: Option<Micros>) -> EngineHandle {
     let scheduler = scheduler::Config {
         max_num_seqs: 16,
         max_num_batched_tokens: 1_024,
+        prefix_caching: true,
         max_model_len: 1_024,
         preemption: Preemption::MostRecent,
         policy: PolicyConfig::default(),

@@ -103,6 +103,8 @@ fn workload(seed: u64) -> Vec<Job> {
 
 fn config(max_num_seqs: usize, preemption: Preemption) -> Config {
     Config {
+        // Its table compares reservation with paging; sharing would be a third thing.
+        prefix_caching: false,
         max_num_seqs,
         max_num_batched_tokens: 64,
         max_model_len: MAX_MODEL_LEN,

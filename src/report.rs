@@ -42,9 +42,10 @@ pub enum Decision {
     },
     /// It computes nothing in this step.
     Waits(Wait),
-    /// It has blocks; so many tokens of its prompt were found in the cache.
+    /// It has blocks; so many of its known tokens were found in the cache, or why none.
     Admitted {
         cached_tokens: usize,
+        miss: Option<Miss>,
     },
     /// Prompt tokens (or, after a preemption, all known ones) are computed.
     Prefill {
@@ -62,6 +63,27 @@ pub enum Decision {
     },
 }
 
+/// Why nothing of a prompt was found in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// `kv_cache.prefix_caching` is off.
+    Off,
+    /// The request said so, or asks for what only computing tells (logprobs of the prompt).
+    Declined,
+    /// No earlier sequence of the same salt began so, or its blocks were needed since.
+    NotFound,
+}
+
+impl Miss {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Miss::Off => "off",
+            Miss::Declined => "declined",
+            Miss::NotFound => "not_found",
+        }
+    }
+}
+
 /// One forward pass in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepFacts {
@@ -72,6 +94,10 @@ pub struct StepFacts {
     pub decode_tokens: usize,
     /// Sequences preempted while this step was planned.
     pub preempted: usize,
+    /// Prompt tokens that were looked up in the prefix cache for sequences that ran for the first time, and those of them
+    /// that were there.
+    pub prefix_queries: usize,
+    pub prefix_hits: usize,
     /// The time that was predicted for it.
     pub predicted: Option<Micros>,
     /// The pass failed as a whole and was rerun one sequence at a time.

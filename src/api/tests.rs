@@ -53,7 +53,7 @@ async fn a_completion_has_openais_shape() {
         "id": null, "object": "text_completion", "created": null, "model": "org/storyteller",
         "system_fingerprint": "fp_test",
         "choices": [{"index": 0, "text": "hello fish", "logprobs": null, "finish_reason": "length"}],
-        "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}},
     });
     assert_eq!(settled(answer.json(), "cmpl-"), expected);
 }
@@ -72,7 +72,7 @@ async fn a_chat_completion_has_openais_shape() {
         "id": null, "object": "chat.completion", "created": null, "model": "org/storyteller",
         "system_fingerprint": "fp_test",
         "choices": [choice(0, "hello", "stop"), choice(1, " fish", "length")],
-        "usage": {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10},
+        "usage": {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10, "prompt_tokens_details": {"cached_tokens": 0}},
     });
     assert_eq!(settled(answer.json(), "chatcmpl-"), expected);
 }
@@ -92,7 +92,10 @@ async fn a_chat_stream_has_a_role_deltas_a_reason_and_usage_on_request() {
         if usage {
             let last = frames.pop().unwrap();
             assert_eq!(last["choices"], json!([]));
-            assert_eq!(last["usage"], json!({"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10}));
+            assert_eq!(
+                last["usage"],
+                json!({"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10, "prompt_tokens_details": {"cached_tokens": 0}})
+            );
         }
         let choice =
             |delta, reason: Value| json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": reason}]);
@@ -133,7 +136,10 @@ async fn a_completion_streams_what_it_answers_whole() {
         assert_eq!(mine[0]["prompt_token_ids"], choice["prompt_token_ids"]);
         assert_eq!(mine.last().unwrap()["finish_reason"], "length");
     }
-    assert_eq!(whole["usage"], json!({"prompt_tokens": 4, "completion_tokens": 4, "total_tokens": 8}));
+    assert_eq!(
+        whole["usage"],
+        json!({"prompt_tokens": 4, "completion_tokens": 4, "total_tokens": 8, "prompt_tokens_details": {"cached_tokens": 0}})
+    );
 }
 
 #[tokio::test]

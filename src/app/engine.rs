@@ -66,6 +66,7 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
             preemption: config.engine.preemption,
             policy: config.policy,
             max_stall: config.engine.max_stall,
+            prefix_caching: config.kv_cache.prefix_caching,
         },
         num_blocks: kv.num_blocks,
         block_size,

@@ -224,6 +224,12 @@ pub const KEYS: &[Key] = &[
         Kind::OneOf(&["auto", "f32", "f16", "bf16", "q8_0"]),
         "how keys and values are kept; auto is f16 on the CPU, f32 elsewhere",
     ),
+    key(
+        "kv_cache.prefix_caching",
+        "true",
+        Kind::Bool,
+        "requests that begin alike share the blocks of what they begin with",
+    ),
     key("workers.count", "1", Kind::Integer { min: 1, max: 1 }, "engine loops; more than one is not in this version"),
     key("workers.base_latency_ms", "10", SIMULATED, "per step of a simulated worker"),
     key("workers.per_token_latency_ms", "0.5", SIMULATED, "per token of a simulated worker"),

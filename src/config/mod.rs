@@ -100,6 +100,8 @@ pub struct KvCacheConfig {
     pub block_size: usize,
     /// `None` is a share of what is free.
     pub memory_bytes: Option<usize>,
+    /// Whether requests that begin alike share blocks.
+    pub prefix_caching: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -192,6 +194,7 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
         kv_cache: KvCacheConfig {
             block_size: read.integer("kv_cache.block_size")? as usize,
             memory_bytes: read.gib("kv_cache.memory")?,
+            prefix_caching: read.boolean("kv_cache.prefix_caching")?,
         },
         logging: LoggingConfig {
             level: read.log_level("logging.level")?,

@@ -10,6 +10,7 @@ fn start() -> Tuning {
         scheduler: scheduler::Config {
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
+            prefix_caching: true,
             max_model_len: 1024,
             preemption: Preemption::MostRecent,
             policy: scheduler::policy::PolicyConfig::default(),

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::kv::BlockPool;
-use crate::report::{Decision, SequenceView, Snapshot, StepFacts, StepReport};
+use crate::report::{Decision, Miss, SequenceView, Snapshot, StepFacts, StepReport};
 use crate::request::{Event, Request, RequestError};
 use crate::scheduler::thermal::Level;
-use crate::scheduler::{self, Backlog, Scheduler, StepCost, StepLoad, StepPlan};
+use crate::scheduler::{self, Backlog, Found, Scheduler, StepCost, StepLoad, StepPlan};
 use crate::step::{BatchChunk, Outcome, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId};
 
@@ -163,12 +163,17 @@ impl<E: Executor> Core<E> {
             Err(_) => (self.run_one_by_one(&batch), true),
         };
         self.reran |= rerun;
+        let looked_up = |found: &&Found| found.first && !matches!(found.miss, Some(Miss::Off | Miss::Declined));
+        let prefix_queries = plan.found.iter().filter(looked_up).map(|found| found.known_tokens).sum();
+        let prefix_hits = plan.found.iter().filter(looked_up).map(|found| found.cached_tokens).sum();
         self.steps_total += 1;
         report.steps.push(StepFacts {
             sequences: plan.chunks.len(),
             prefill_tokens: plan.prefill_tokens(),
             decode_tokens: plan.decode_tokens(),
             preempted: plan.preempted.len(),
+            prefix_queries,
+            prefix_hits,
             predicted: plan.predicted,
             rerun,
         });
@@ -247,7 +252,8 @@ impl<E: Executor> Core<E> {
 fn decisions(plan: &StepPlan, into: &mut Vec<(SeqId, Decision)>) {
     into.extend(plan.preempted.iter().map(|lost| (lost.seq, Decision::Preempted { by: lost.by })));
     into.extend(plan.waits.iter().map(|&(seq, cause)| (seq, Decision::Waits(cause))));
-    into.extend(plan.admitted.iter().map(|&seq| (seq, Decision::Admitted { cached_tokens: 0 })));
+    let admitted = |found: &Found| Decision::Admitted { cached_tokens: found.cached_tokens, miss: found.miss };
+    into.extend(plan.found.iter().map(|found| (found.seq, admitted(found))));
     let prefills = plan.chunks.iter().filter(|chunk| !chunk.decode);
     into.extend(
         prefills.map(|chunk| (chunk.seq, Decision::Prefill { from: chunk.tokens.start, to: chunk.tokens.end })),
@@ -257,7 +263,7 @@ fn decisions(plan: &StepPlan, into: &mut Vec<(SeqId, Decision)>) {
 fn ended(report: &StepReport) -> impl Iterator<Item = SeqId> + '_ {
     let last = |(seq, event): &(SeqId, Event)| match event {
         Event::Finished(_) | Event::Failed(_) => Some(*seq),
-        Event::Token(_) => None,
+        Event::Admitted { .. } | Event::Token(_) => None,
     };
     report.events.iter().filter_map(last)
 }

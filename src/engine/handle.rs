@@ -38,8 +38,8 @@ impl EngineHandle {
     ) -> Result<(Accepted, Vec<mpsc::Receiver<Event>>), RequestError> {
         permit.true_up(group.iter().map(|request| request.prompt().len()).sum());
         let open = |request: Request| {
-            // Each token, the last event, and one to spare.
-            let (events, receiver) = mpsc::channel(request.max_tokens() as usize + 2);
+            // The first event, each token, the last event, and one to spare.
+            let (events, receiver) = mpsc::channel(request.max_tokens() as usize + 3);
             let permit = permit.split(request.prompt().len());
             (Submission { request, events, permit }, receiver)
         };

@@ -295,11 +295,12 @@ impl Home {
     /// Tells the client, and everyone who keeps count.
     fn say(&mut self, seq: SeqId, event: Event, now: Micros) {
         let is_token = matches!(event, Event::Token(_));
-        if !is_token {
-            let how = match &event {
-                Event::Finished(reason) => reason.name(),
-                _ => "failed",
-            };
+        let how = match &event {
+            Event::Finished(reason) => Some(reason.name()),
+            Event::Failed(_) => Some("failed"),
+            Event::Admitted { .. } | Event::Token(_) => None,
+        };
+        if let Some(how) = how {
             self.traces.end(seq, how, now);
         }
         match self.outlets.send(seq, event, now, &self.metrics) {
@@ -307,7 +308,7 @@ impl Home {
                 self.measured.ttft.push(ttft);
                 self.traces.note(seq, Decision::FirstToken, now);
             }
-            Some(Heard::NextToken | Heard::Ended) | None => {}
+            Some(Heard::Admitted | Heard::NextToken | Heard::Ended) | None => {}
         }
         if is_token {
             self.measured.tokens_total += 1;

@@ -26,6 +26,7 @@ struct Outlet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// So long after it was submitted.
+    Admitted,
     FirstToken(Micros),
     NextToken,
     Ended,
@@ -62,6 +63,7 @@ impl Outlets {
     pub fn send(&mut self, seq: SeqId, event: Event, now: Micros, metrics: &Metrics) -> Option<Heard> {
         let outlet = self.open.get_mut(&seq)?;
         let heard = match &event {
+            Event::Admitted { .. } => Heard::Admitted,
             Event::Token(_) => match outlet.last_token.replace(now) {
                 None => {
                     let ttft = now.since(outlet.submitted);

@@ -174,7 +174,10 @@ fn spelled(decision: &Decision) -> (&'static str, Vec<(&'static str, TraceFact)>
             ],
         ),
         Decision::Waits(cause) => ("waits", vec![("cause", text(cause.name()))]),
-        Decision::Admitted { cached_tokens } => ("admitted", vec![("cached_tokens", number(*cached_tokens))]),
+        Decision::Admitted { cached_tokens, miss } => {
+            let miss = miss.map(|miss| ("miss", TraceFact::Text(miss.name().into())));
+            ("admitted", [("cached_tokens", number(*cached_tokens))].into_iter().chain(miss).collect())
+        }
         Decision::Prefill { from, to } => {
             ("prefill", vec![("from", TraceFact::Number((*from).into())), ("to", TraceFact::Number((*to).into()))])
         }

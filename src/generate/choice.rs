@@ -72,6 +72,7 @@ impl Choice {
     /// What the client hears of an event. After `Finished` or `Failed` nothing more may be asked.
     pub fn hear(&mut self, event: Event) -> Vec<Delta> {
         let deltas = match event {
+            Event::Admitted { cached_tokens } => Ok(vec![Delta::Admitted { cached_tokens }]),
             Event::Token(sampled) => self.token(sampled),
             Event::Finished(reason) => self.finish(reason),
             Event::Failed(error) => Ok(vec![Delta::Failed(error)]),

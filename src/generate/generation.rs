@@ -35,6 +35,8 @@ pub struct Started {
     /// From its arrival; `None` while nothing was measured.
     pub predicted_ttft: Option<Micros>,
     pub effective: Option<Effective>,
+    /// Tokens of the prompt that the first choice found in the KV cache; known before its first token.
+    pub cached_tokens: usize,
 }
 
 /// How tokens are drawn, after defaults and limits.
@@ -106,10 +108,10 @@ impl Generation {
 
     fn hear(&mut self, index: usize, event: Event) {
         let Some((choice, _)) = &mut self.running[index] else { return };
-        let from_engine = !matches!(event, Event::Token(_));
+        let from_engine = matches!(event, Event::Finished(_) | Event::Failed(_));
         let seq = choice.seq();
         let deltas = choice.hear(event);
-        if deltas.iter().any(|delta| !matches!(delta, Delta::Text(_) | Delta::Prompt(_))) {
+        if deltas.iter().any(|delta| matches!(delta, Delta::Finished { .. } | Delta::Failed(_))) {
             // Closes the channel. An end that the engine does not know of, a stop string, has to be told.
             self.running[index] = None;
             self.unfinished.ended(seq, from_engine);

@@ -75,7 +75,11 @@ const TEMPLATE_TOKENS: usize = 64;
 /// What a choice of a [`Generation`] says. Exactly one of `Finished` and `Failed` comes for each, last.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta {
-    /// Before all else, where the prompt's logprobs were asked for: those of its tokens from the second on.
+    /// It has its seat; so many tokens of its prompt were in the KV cache. At most once, first.
+    Admitted {
+        cached_tokens: usize,
+    },
+    /// Before all text, where the prompt's logprobs were asked for: those of its tokens from the second on.
     Prompt(Vec<TokenLogprob>),
     Text(TextDelta),
     Finished {
@@ -170,6 +174,7 @@ impl Generator {
             max_tokens_clamped,
             predicted_ttft: None,
             effective: Some(Effective::of(first)),
+            cached_tokens: 0,
         };
         if raw.echo && started.prompt_text.is_none() {
             started.prompt_text = Some(shared.preparer.spell(&started.prompt_tokens)?);

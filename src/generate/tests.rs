@@ -102,6 +102,7 @@ fn shown(deltas: &[(u32, Delta)]) -> String {
         Delta::Text(TextDelta { text, tokens, .. }) => format!("{choice}:{text:?}x{}", tokens.len()),
         Delta::Finished { reason, completion_tokens } => format!("{choice}:{reason:?} {completion_tokens}"),
         Delta::Failed(error) => format!("{choice}:failed {error}"),
+        Delta::Admitted { cached_tokens } => format!("{choice}:cached {cached_tokens}"),
         Delta::Prompt(tokens) => format!("{choice}:prompt x{}", tokens.len()),
     };
     deltas.iter().map(show).collect::<Vec<_>>().join(" ")
@@ -357,6 +358,7 @@ fn heard(stop: &[String], ids: &[TokenId]) -> (String, Vec<TokenId>, FinishReaso
                 }
                 Delta::Finished { reason, completion_tokens } => return (said, tokens, reason, completion_tokens),
                 Delta::Failed(error) => panic!("{error}"),
+                Delta::Admitted { .. } => {}
                 Delta::Prompt(_) => panic!("not asked for"),
             }
         }

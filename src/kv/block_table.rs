@@ -26,31 +26,18 @@ impl BlockTable {
         Ok(())
     }
 
-    /// Makes the block of `position` this table's own: a shared one is replaced by a fresh one, and the answer is the copy
-    /// `(from, to)` to be carried out before anything is written.
-    pub fn make_writable(
-        &mut self,
-        position: usize,
-        pool: &mut BlockPool,
-    ) -> Result<Option<(BlockId, BlockId)>, OutOfBlocks> {
-        let block = &mut self.blocks[position / pool.block_size()];
-        if !pool.is_shared(block) {
-            return Ok(None);
-        }
-        let shared = std::mem::replace(block, pool.take()?);
-        let copy = (shared.id(), block.id());
-        pool.give_back(shared);
-        Ok(Some(copy))
+    /// Begins with blocks that hold what its sequence begins with.
+    pub fn adopt(blocks: Vec<Block>) -> BlockTable {
+        BlockTable { blocks }
     }
 
-    /// A second table over the same blocks, each shared.
-    pub fn fork(&self, pool: &mut BlockPool) -> BlockTable {
-        BlockTable { blocks: self.blocks.iter().map(|block| pool.share(block)).collect() }
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
     }
 
-    /// Gives every block back.
+    /// Gives every block back, the last first: what many may begin with is kept for longer than how one went on.
     pub fn release(mut self, pool: &mut BlockPool) {
-        for block in self.blocks.drain(..) {
+        for block in self.blocks.drain(..).rev() {
             pool.give_back(block);
         }
     }

@@ -3,14 +3,17 @@
 //! with PagedAttention", SOSP 2023.)
 //!
 //! ```text
+//! tokens ─▶ prefix (what full blocks hold, by content) ─▶ blocks to reuse
 //! position p ─▶ logical block p / block_size ─▶ BlockTable ─▶ physical block ─▶ slot = block * block_size + p % block_size
 //! ```
 
 mod block_table;
 mod pool;
+mod prefix;
 
 pub use block_table::BlockTable;
-pub use pool::{Block, BlockPool, OutOfBlocks};
+pub use pool::{Block, BlockPool, OutOfBlocks, Reused};
+pub use prefix::Node;
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,14 @@
-//! The free list and the reference counts.
+//! The free blocks, the reference counts, and what blocks still hold when nobody does.
 
-use crate::units::BlockId;
+use std::collections::BTreeMap;
+
+use crate::units::{BlockId, TokenId};
 
 use super::BlockTable;
+use super::prefix::{Node, Prefixes};
 
 /// A reference to a physical block. Neither `Copy` nor `Clone`: every handle came from [`BlockPool::take`] or
-/// [`BlockPool::share`] and goes back through [`BlockPool::give_back`], the one way to free.
+/// [`BlockPool::reuse`] and goes back through [`BlockPool::give_back`], the one way to free.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block(BlockId);
 
@@ -19,11 +22,36 @@ impl Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfBlocks;
 
-/// A fixed number of physical blocks. Taking and giving back are O(1).
+impl Reused {
+    /// Tokens that need not be computed.
+    pub fn tokens(&self, block_size: usize) -> usize {
+        self.blocks.len() * block_size + self.partial.as_ref().map_or(0, |(_, tokens)| *tokens)
+    }
+}
+
+/// What of a sequence's tokens is in the cache already.
+#[derive(Debug)]
+pub struct Reused {
+    /// Full blocks, held for the caller.
+    pub blocks: Vec<Block>,
+    /// The next block's beginning: a block to copy it from, held for the caller, and how many of its tokens fit.
+    pub partial: Option<(Block, usize)>,
+    /// Below which the first block that is not reused hangs.
+    pub node: Node,
+}
+
+/// A fixed number of physical blocks. Free ones that still hold a full block's tokens can be found again, and are taken last,
+/// the longest unused first.
 #[derive(Debug)]
 pub struct BlockPool {
-    /// Used as a stack: the block freed last is the one most likely still in a cache.
-    free: Vec<BlockId>,
+    /// Free and empty. Used as a stack: the block freed last is the one most likely still in a cache.
+    empty: Vec<BlockId>,
+    /// Free, but with content; by when they were freed.
+    kept: BTreeMap<u64, BlockId>,
+    /// Of each block its key in `kept`, while it is there.
+    freed_at: Vec<u64>,
+    frees: u64,
+    prefixes: Prefixes,
     /// Handles that exist of each block.
     references: Vec<u32>,
     block_size: usize,
@@ -34,37 +62,88 @@ impl BlockPool {
     pub fn new(num_blocks: usize, block_size: usize) -> BlockPool {
         assert!(block_size > 0, "blocks hold tokens");
         let last = u32::try_from(num_blocks).expect("fewer than 2^32 blocks");
-        BlockPool { free: (0..last).rev().map(BlockId).collect(), references: vec![0; num_blocks], block_size }
+        BlockPool {
+            empty: (0..last).rev().map(BlockId).collect(),
+            kept: BTreeMap::new(),
+            freed_at: vec![0; num_blocks],
+            frees: 0,
+            prefixes: Prefixes::default(),
+            references: vec![0; num_blocks],
+            block_size,
+        }
     }
 
-    /// A block that nobody else holds.
+    /// A block that nobody else holds. Its content, if any was kept, is found no more.
     pub fn take(&mut self) -> Result<Block, OutOfBlocks> {
-        let id = self.free.pop().ok_or(OutOfBlocks)?;
+        let id = match self.empty.pop() {
+            Some(id) => id,
+            None => {
+                let (_, id) = self.kept.pop_first().ok_or(OutOfBlocks)?;
+                self.prefixes.evict(id);
+                id
+            }
+        };
         self.references[id.0 as usize] = 1;
         Ok(Block(id))
     }
 
-    /// A second handle of the same block; the block is free when all are back.
-    pub fn share(&mut self, block: &Block) -> Block {
-        self.references[block.0.0 as usize] += 1;
-        Block(block.0)
-    }
-
     pub fn give_back(&mut self, block: Block) {
-        let count = &mut self.references[block.0.0 as usize];
-        *count -= 1;
-        if *count == 0 {
-            self.free.push(block.0);
+        let index = block.0.0 as usize;
+        self.references[index] -= 1;
+        if self.references[index] > 0 {
+            return;
+        }
+        if self.prefixes.holds(block.0) {
+            self.frees += 1;
+            self.freed_at[index] = self.frees;
+            self.kept.insert(self.frees, block.0);
+        } else {
+            self.empty.push(block.0);
         }
     }
 
-    /// Whether other handles of this block exist: it must not be written.
-    pub fn is_shared(&self, block: &Block) -> bool {
-        self.references[block.0.0 as usize] > 1
+    /// Holds what the cache has of the beginning of `tokens`, all but the last of them at most: whoever draws the next token
+    /// must compute one.
+    pub fn reuse(&mut self, root: Node, tokens: &[TokenId]) -> Reused {
+        let mut reused = Reused { blocks: Vec::new(), partial: None, node: root };
+        let reusable = &tokens[..tokens.len().saturating_sub(1)];
+        let mut rest = reusable;
+        while let Some((full, after)) = rest.split_at_checked(self.block_size) {
+            let Some((block, node)) = self.prefixes.find(&reused.node, full) else { break };
+            reused.blocks.push(self.hold(block));
+            (reused.node, rest) = (node, after);
+        }
+        if let Some((block, shared)) = self.prefixes.longest(&reused.node, rest) {
+            reused.partial = Some((self.hold(block), shared));
+        }
+        reused
     }
 
+    /// One more handle of a block that holds content, free or not.
+    fn hold(&mut self, id: BlockId) -> Block {
+        let index = id.0 as usize;
+        if self.references[index] == 0 {
+            self.kept.remove(&self.freed_at[index]);
+        }
+        self.references[index] += 1;
+        Block(id)
+    }
+
+    /// `block` holds `tokens`, a full block of them, after what `parent` stands for; others may reuse it from now on. Where
+    /// another block holds the same, that one stays the one that is found. Returns the place of the sequence's next block.
+    pub fn publish(&mut self, parent: &Node, tokens: &[TokenId], block: &Block) -> Node {
+        assert_eq!(tokens.len(), self.block_size, "a full block");
+        self.prefixes.publish(parent, tokens, block.0)
+    }
+
+    /// Blocks that can be taken.
     pub fn free(&self) -> usize {
-        self.free.len()
+        self.empty.len() + self.kept.len()
+    }
+
+    /// Blocks with content that can be found, held by anyone or not.
+    pub fn findable(&self) -> usize {
+        self.prefixes.len()
     }
 
     pub fn used(&self) -> usize {
@@ -92,11 +171,13 @@ impl BlockPool {
         }
         assert_eq!(held, self.references, "handles in tables against reference counts");
         let mut free = vec![false; self.total()];
-        for id in &self.free {
+        for id in self.empty.iter().chain(self.kept.values()) {
             assert!(!std::mem::replace(&mut free[id.0 as usize], true), "{id:?} is free twice");
         }
         for (id, (&held, free)) in held.iter().zip(free).enumerate() {
             assert_eq!(held == 0, free, "block {id} is held {held} times, free: {free}");
         }
+        assert!(self.empty.iter().all(|&id| !self.prefixes.holds(id)), "an empty block is found");
+        assert!(self.kept.values().all(|&id| self.prefixes.holds(id)), "a block is kept for nothing");
     }
 }

@@ -99,6 +99,8 @@ pub struct Metrics {
     waiting: IntGauge,
     kv_usage: Gauge,
     preemptions: IntCounter,
+    prefix_queries: IntCounter,
+    prefix_hits: IntCounter,
     steps: IntCounter,
     step_reruns: IntCounter,
     batch_size: Histogram,
@@ -187,6 +189,8 @@ impl Metrics {
             self.steps.inc();
             self.step_reruns.inc_by(facts.rerun.into());
             self.preemptions.inc_by(facts.preempted as u64);
+            self.prefix_queries.inc_by(facts.prefix_queries as u64);
+            self.prefix_hits.inc_by(facts.prefix_hits as u64);
             self.batch_size.observe(facts.sequences as f64);
             self.batch_tokens.observe((facts.prefill_tokens + facts.decode_tokens) as f64);
         }

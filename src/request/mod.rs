@@ -62,6 +62,10 @@ pub struct RawRequest {
     /// Only so many of the prompt's last tokens are used; -1 is as many as fit.
     pub truncate_prompt_tokens: Option<i64>,
     pub priority: Priority,
+    /// Whether blocks of the KV cache may be shared with other requests; `None` is yes.
+    pub cache_prompt: Option<bool>,
+    /// Only requests with the same one share.
+    pub cache_salt: Option<String>,
     /// Milliseconds after `origin.received` by which the whole answer must be there. `deadline_ms` is its other name; of
     /// two, the shorter counts.
     pub timeout_ms: Option<i64>,
@@ -183,9 +187,17 @@ pub struct Request {
     shaping: Shaping,
     logprobs: Option<u32>,
     prompt_logprobs: Option<u32>,
+    cache: CacheUse,
     priority: Priority,
     deadline: Option<Micros>,
     origin: Origin,
+}
+
+/// Whether and with whom a request shares blocks of the KV cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct CacheUse {
+    declined: bool,
+    salt: Arc<str>,
 }
 
 impl Request {
@@ -230,9 +242,15 @@ impl Request {
         self.prompt_logprobs
     }
 
-    /// Whether all rows of the prompt must be computed for it, so that none may come from a cache.
-    pub fn needs_prompt_logits(&self) -> bool {
-        self.prompt_logprobs.is_some()
+    /// Whether its prompt may begin with blocks that others computed, and others' with its own. Not where the client said
+    /// so, nor where all rows of the prompt must be computed for their logprobs.
+    pub fn may_use_cache(&self) -> bool {
+        !self.cache.declined && self.prompt_logprobs.is_none()
+    }
+
+    /// Only requests with the same one share blocks.
+    pub fn cache_salt(&self) -> &Arc<str> {
+        &self.cache.salt
     }
 
     pub fn priority(&self) -> Priority {
@@ -279,6 +297,7 @@ pub struct Checked {
     prompt_logprobs: Option<u32>,
     /// At most as many tokens of the prompt are used, its last ones.
     truncate: Option<u32>,
+    cache: CacheUse,
     priority: Priority,
     deadline: Option<Micros>,
     origin: Origin,
@@ -291,6 +310,9 @@ pub struct Built {
     /// The client asked for more tokens than the context leaves; it gets what is left.
     pub max_tokens_clamped: bool,
 }
+
+/// A salt is kept with each first block of its requests.
+const MAX_SALT_BYTES: usize = 256;
 
 impl RawRequest {
     /// Checks everything that needs no tokenizer. `entropy` becomes the seed when the client gave none.
@@ -336,10 +358,19 @@ impl RawRequest {
             prompt_logprobs: integer(prompt_logprobs_param, self.prompt_logprobs, 0, limits.max_logprobs.into())?
                 .map(|n| n as u32),
             truncate,
+            cache: self.cache_use()?,
             priority: self.priority,
             deadline: self.deadline()?,
             origin: self.origin.clone(),
         })
+    }
+
+    fn cache_use(&self) -> Result<CacheUse, RequestError> {
+        let salt = self.cache_salt.as_deref().unwrap_or_default();
+        if self.cache_salt.is_some() && (salt.is_empty() || salt.len() > MAX_SALT_BYTES) {
+            return Err(RequestError::invalid("cache_salt", format!("must have 1 to {MAX_SALT_BYTES} bytes")));
+        }
+        Ok(CacheUse { declined: self.cache_prompt == Some(false), salt: salt.into() })
     }
 
     fn truncation(&self, limits: &Limits) -> Result<Option<u32>, RequestError> {
@@ -415,6 +446,7 @@ impl Checked {
             shaping: self.shaping.clone(),
             logprobs: self.logprobs,
             prompt_logprobs: self.prompt_logprobs,
+            cache: self.cache.clone(),
             priority: self.priority,
             deadline: self.deadline,
             origin: self.origin.clone(),
@@ -432,6 +464,10 @@ fn choice_seed(seed: u64, choice: u32) -> u64 {
 /// What a sequence tells its client. Exactly one of `Finished` and `Failed` comes, last.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
+    /// It has its seat; so many tokens of its prompt were in the KV cache already. Comes once, before all else.
+    Admitted {
+        cached_tokens: usize,
+    },
     /// A token, the one that ended the completion included.
     Token(Sampled),
     Finished(FinishReason),

@@ -1,12 +1,31 @@
 //! How chunks get their blocks: growth, preemption, admission.
 
-use crate::kv::{BlockPool, BlockTable};
-use crate::report::{Preempted, Wait};
+use crate::kv::{BlockPool, BlockTable, Node, Reused};
+use crate::report::{Miss, Preempted, Wait};
 use crate::units::SeqId;
 
 use super::Scheduler;
 use super::budget::Draft;
-use super::plan::StepPlan;
+use super::plan::{Found, StepPlan};
+use super::sequence::{Place, Running, Waiting};
+
+/// What was found for a sequence; `None` with the reason where nobody looked.
+struct Look {
+    reused: Option<Reused>,
+    miss: Option<Miss>,
+}
+
+impl Look {
+    fn blocks(&self) -> usize {
+        self.reused.as_ref().map_or(0, |reused| reused.blocks.len())
+    }
+
+    fn give_back(&mut self, pool: &mut BlockPool) {
+        let Some(reused) = self.reused.take() else { return };
+        let partial = reused.partial.map(|(block, _)| block);
+        partial.into_iter().chain(reused.blocks.into_iter().rev()).for_each(|block| pool.give_back(block));
+    }
+}
 
 impl Scheduler {
     /// Plans up to `tokens` of a running sequence, preempting until its blocks fit. Without effect when it is itself gone:
@@ -50,24 +69,68 @@ impl Scheduler {
                 let hot = self.running.len() < self.config.max_num_seqs;
                 return Some(if hot { Wait::Thermal } else { Wait::Seats });
             }
-            let tokens = match draft.affordable(0, waiting.known(), &self.cost) {
+            let mut look = self.look_up(waiting, pool);
+            let cached = look.reused.as_ref().map_or(0, |reused| reused.tokens(pool.block_size()));
+            let tokens = match draft.affordable(cached, waiting.known() - cached, &self.cost) {
                 Ok(tokens) => tokens,
-                Err(short) => return Some(short),
+                Err(short) => {
+                    look.give_back(pool);
+                    return Some(short);
+                }
             };
             // Blocks for all that is known, not only for the first chunk: half a prompt in the pool helps nobody. And for
             // the token to be drawn, or the new one would be the first victim of its own first decode.
-            let tokens_held = waiting.known() + 1;
-            let mut table = BlockTable::default();
-            if pool.blocks_for(tokens_held) + owed > pool.free() || table.grow(tokens_held, pool).is_err() {
+            let needed = pool.blocks_for(waiting.known() + 1) - look.blocks();
+            if needed + owed > pool.free() {
+                look.give_back(pool);
                 return Some(Wait::Blocks);
             }
-            let running = self.waiting.pop_front().expect("it is at the front").admit(table);
-            draft.plan.admitted.push(running.id());
+            let waiting = self.waiting.pop_front().expect("it is at the front");
+            let running = self.seat(waiting, look, &mut draft.plan, pool);
             draft.push(running.chunk(tokens));
             let at = self.running.partition_point(|r| r.arrival < running.arrival);
             self.running.insert(at, running);
         }
         None
+    }
+
+    /// What the prefix cache has for a sequence, held.
+    fn look_up(&self, waiting: &Waiting, pool: &mut BlockPool) -> Look {
+        let request = waiting.request();
+        let miss = if !self.config.prefix_caching {
+            Some(Miss::Off)
+        } else if !request.may_use_cache() {
+            Some(Miss::Declined)
+        } else {
+            None
+        };
+        let reused = miss.is_none().then(|| pool.reuse(Node::Root(request.cache_salt().clone()), &waiting.tokens()));
+        Look { reused, miss }
+    }
+
+    /// Gives a sequence its seat and its blocks, of which there are enough.
+    fn seat(&mut self, waiting: Waiting, look: Look, plan: &mut StepPlan, pool: &mut BlockPool) -> Running {
+        let known_tokens = waiting.known();
+        let (first, seq) = (!waiting.ran, waiting.id());
+        let Look { reused, mut miss } = look;
+        let (mut table, mut computed, mut place) = (BlockTable::default(), 0, None);
+        let mut partial = None;
+        if let Some(reused) = reused {
+            computed = reused.tokens(pool.block_size());
+            place = Some(Place { node: reused.node, published: reused.blocks.len() });
+            (table, partial) = (BlockTable::adopt(reused.blocks), reused.partial);
+            miss = (computed == 0).then_some(Miss::NotFound);
+        }
+        let own = table.len();
+        table.grow(known_tokens + 1, pool).expect("blocks were counted");
+        if let Some((source, _)) = partial {
+            plan.copies.push((source.id(), table.blocks()[own].id()));
+            // Held until the copy is made: nobody else may be given it meanwhile.
+            self.pinned.push(source);
+        }
+        plan.admitted.push(seq);
+        plan.found.push(Found { seq, cached_tokens: computed, known_tokens, miss, first });
+        waiting.admit(table, computed, place)
     }
 
     /// Blocks that decodes without a chunk will still ask for in this step or the next.

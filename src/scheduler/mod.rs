@@ -25,13 +25,13 @@ mod views;
 
 use std::collections::VecDeque;
 
-use crate::kv::BlockPool;
+use crate::kv::{Block, BlockPool};
 use crate::request::{Event, Request, RequestError};
 use crate::step::{BatchChunk, Outcome, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId};
 
 pub use cost::{StepCost, StepLoad};
-pub use plan::{Chunk, StepPlan};
+pub use plan::{Chunk, Found, StepPlan};
 pub use policy::thermal;
 pub use policy::{PolicyConfig, PolicyConfigError, PolicyExecutor, PolicyKind};
 pub use preempt::Preemption;
@@ -51,6 +51,8 @@ pub struct Config {
     pub policy: PolicyConfig,
     /// How long prefills may keep decoding sequences waiting for their next token.
     pub max_stall: Option<Micros>,
+    /// Whether blocks of earlier sequences are used again by those that begin in the same way.
+    pub prefix_caching: bool,
 }
 
 impl Config {
@@ -71,6 +73,8 @@ pub struct Scheduler {
     running: Vec<Running>,
     arrivals: u64,
     preemptions_total: u64,
+    /// Sources of the copies that the plan under way orders.
+    pinned: Vec<Block>,
 }
 
 impl Scheduler {
@@ -85,6 +89,7 @@ impl Scheduler {
             running: Vec::new(),
             arrivals: 0,
             preemptions_total: 0,
+            pinned: Vec::new(),
         }
     }
 
@@ -142,6 +147,7 @@ impl Scheduler {
                 sample: chunk.sample,
             });
         }
+        batch.copies = plan.copies.clone();
         batch
     }
 
@@ -150,7 +156,9 @@ impl Scheduler {
     pub fn commit(&mut self, plan: StepPlan, output: &StepOutput, pool: &mut BlockPool) -> Vec<(SeqId, Event)> {
         let mut outcomes = output.outcomes.iter();
         let mut next = outcomes.next();
-        let mut events = Vec::new();
+        self.pinned.drain(..).for_each(|block| pool.give_back(block));
+        let heard = |found: &Found| (found.seq, Event::Admitted { cached_tokens: found.cached_tokens });
+        let mut events: Vec<_> = plan.found.iter().filter(|found| found.first).map(heard).collect();
         for chunk in plan.chunks {
             let outcome = next.filter(|(seq, _)| *seq == chunk.seq).map(|(_, outcome)| outcome);
             if outcome.is_some() {
@@ -172,6 +180,10 @@ impl Scheduler {
         let max_model_len = self.config.max_model_len;
         let Some(running) = self.find_mut(seq) else { return };
         running.computed = chunk.tokens.end;
+        // A failed step may have left anything in its blocks.
+        if !matches!(outcome, Some(Outcome::Failed(_))) && (outcome.is_some() || !chunk.sample) {
+            running.publish(pool);
+        }
         let end = match outcome {
             None if chunk.sample => Some(Event::Failed(RequestError::StepFailed)),
             None => None,

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::report::{Preempted, Wait};
-use crate::units::{Micros, SeqId};
+use crate::report::{Miss, Preempted, Wait};
+use crate::units::{BlockId, Micros, SeqId};
 
 use super::cost::StepLoad;
 
@@ -24,6 +24,10 @@ pub struct StepPlan {
     pub chunks: Vec<Chunk>,
     /// Sequences that took a seat in this step.
     pub admitted: Vec<SeqId>,
+    /// The same, and what each found in the cache.
+    pub found: Vec<Found>,
+    /// Blocks to be copied, `(from, to)`, before anything is written.
+    pub copies: Vec<(BlockId, BlockId)>,
     /// Sequences that lost their blocks while this step was planned; `by` is the sequence itself when its own growth
     /// found nobody who should yield before it.
     pub preempted: Vec<Preempted>,
@@ -33,6 +37,19 @@ pub struct StepPlan {
     pub load: StepLoad,
     /// How long it will take at most, or nearly; `None` while too little was measured.
     pub predicted: Option<Micros>,
+}
+
+/// What an admitted sequence found in the prefix cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub seq: SeqId,
+    /// Of its known tokens.
+    pub cached_tokens: usize,
+    pub known_tokens: usize,
+    /// Why none.
+    pub miss: Option<Miss>,
+    /// It never ran before: later looks, after a preemption, count for nobody.
+    pub first: bool,
 }
 
 impl StepPlan {

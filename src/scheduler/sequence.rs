@@ -1,6 +1,6 @@
 //! A sequence in its two states, and the ways between them.
 
-use crate::kv::BlockTable;
+use crate::kv::{BlockPool, BlockTable, Node};
 use crate::report::{SequenceView, Stage};
 use crate::request::{FinishReason, Request};
 use crate::units::{Micros, SeqId, TokenId};
@@ -16,6 +16,17 @@ pub struct Waiting {
     emitted: Vec<TokenId>,
     /// Place in the order of submission.
     pub arrival: u64,
+    /// It ran before and was preempted.
+    pub ran: bool,
+}
+
+/// Where a sequence's blocks come from and go to in the prefix cache.
+#[derive(Debug)]
+pub struct Place {
+    /// Below which its next full block hangs.
+    pub node: Node,
+    /// Its full blocks that are in the tree.
+    pub published: usize,
 }
 
 /// With blocks for at least its computed tokens.
@@ -27,6 +38,8 @@ pub struct Running {
     /// Tokens whose K and V are in the cache.
     pub computed: u32,
     pub table: BlockTable,
+    /// `None` where it has no part in the prefix cache.
+    pub place: Option<Place>,
     pub arrival: u64,
     /// Steps in a row that went by without it, those not counted in which its policy meant it to wait.
     pub passed_over: u32,
@@ -43,7 +56,7 @@ pub enum Advance {
 
 impl Waiting {
     pub fn new(request: Request, arrival: u64) -> Waiting {
-        Waiting { request, emitted: Vec::new(), arrival }
+        Waiting { request, emitted: Vec::new(), arrival, ran: false }
     }
 
     pub fn id(&self) -> SeqId {
@@ -59,13 +72,20 @@ impl Waiting {
         self.request.prompt().len() + self.emitted.len()
     }
 
-    pub fn admit(self, table: BlockTable) -> Running {
-        let tokens = [self.request.prompt(), &self.emitted].concat();
+    /// What it knows so far, in order.
+    pub fn tokens(&self) -> Vec<TokenId> {
+        [self.request.prompt(), &self.emitted].concat()
+    }
+
+    /// `table` holds its first `computed` tokens already.
+    pub fn admit(self, table: BlockTable, computed: usize, place: Option<Place>) -> Running {
+        let tokens = self.tokens();
         Running {
             request: self.request,
             tokens,
-            computed: 0,
+            computed: computed as u32,
             table,
+            place,
             arrival: self.arrival,
             passed_over: 0,
             token_at: None,
@@ -91,7 +111,18 @@ impl Waiting {
 impl Running {
     pub fn preempt(self) -> (Waiting, BlockTable) {
         let emitted = self.tokens[self.request.prompt().len()..].to_vec();
-        (Waiting { request: self.request, emitted, arrival: self.arrival }, self.table)
+        (Waiting { request: self.request, emitted, arrival: self.arrival, ran: true }, self.table)
+    }
+
+    /// Lets others find the full blocks that it has computed.
+    pub fn publish(&mut self, pool: &mut BlockPool) {
+        let Some(place) = &mut self.place else { return };
+        let size = pool.block_size();
+        while (place.published + 1) * size <= self.computed as usize {
+            let tokens = &self.tokens[place.published * size..][..size];
+            place.node = pool.publish(&place.node, tokens, &self.table.blocks()[place.published]);
+            place.published += 1;
+        }
     }
 
     pub fn id(&self) -> SeqId {

@@ -64,7 +64,8 @@ fn attack_in_heat(
         let tokens = plan.chunks.iter().filter(|chunk| chunk.sample);
         let sampled = |seq| (seq, crate::step::Outcome::Token(Sampled { token: 9, logprobs: None }));
         let output = StepOutput { outcomes: tokens.map(|chunk| sampled(chunk.seq)).collect() };
-        for (seq, _) in scheduler.commit(plan, &output, &mut pool) {
+        let events = scheduler.commit(plan, &output, &mut pool).into_iter();
+        for (seq, _) in events.filter(|(_, event)| matches!(event, Event::Token(_))) {
             let before = last_token.insert(seq, now);
             first_tokens += usize::from(before.is_none() && seq.0 >= 100);
             if let Some(before) = before.filter(|_| step >= 20) {

@@ -19,6 +19,10 @@ pub(super) struct PagedModel {
 impl PagedModel {
     pub(super) fn run(&mut self, batch: &StepBatch) -> StepOutput {
         let mut output = StepOutput::default();
+        for (from, to) in &batch.copies {
+            let (from, to) = (from.0 as usize * self.block_size, to.0 as usize * self.block_size);
+            self.slots.copy_within(from..from + self.block_size, to);
+        }
         for (slot, token) in batch.slots.iter().zip(&batch.tokens) {
             self.slots[*slot as usize] = Some(*token);
         }
@@ -43,7 +47,9 @@ fn next_token(tokens: impl Iterator<Item = TokenId>) -> TokenId {
 }
 
 fn prompt_of(seq: u64, length: usize) -> Vec<TokenId> {
-    (0..length as u64).map(|i| 2 + ((seq * 31 + i * 7) % 250) as TokenId).collect()
+    // Some begin alike, for none, five or ten tokens.
+    let own = |i: u64| if i < seq % 3 * 5 { 0 } else { seq };
+    (0..length as u64).map(|i| 2 + ((own(i) * 31 + i * 7) % 250) as TokenId).collect()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +102,10 @@ struct Run {
     peak_blocks: usize,
     mixed_steps: usize,
     preemptions: u64,
+    /// Prompt tokens found in the cache by sequences that ran for the first time.
+    cached: usize,
+    /// Tokens computed, but for those that only extended a completion.
+    prefilled: usize,
     trace: Vec<String>,
 }
 
@@ -127,12 +137,14 @@ fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Ru
             continue;
         };
         check_plan(&plan, &config, &mut run);
+        run.prefilled += plan.prefill_tokens();
         let batch = scheduler.batch(&plan, &pool);
         run.peak_blocks = run.peak_blocks.max(pool.used());
         let output = model.run(&batch);
         for (seq, event) in scheduler.commit(plan, &output, &mut pool) {
             match event {
                 Event::Token(sampled) => run.outputs.entry(seq.0).or_default().push(sampled.token),
+                Event::Admitted { cached_tokens } => run.cached += cached_tokens,
                 Event::Finished(_) | Event::Failed(_) => *run.ended.entry(seq.0).or_default() += 1,
             }
         }
@@ -177,6 +189,7 @@ pub(super) const ROOMY: Config = Config {
     preemption: Preemption::MostRecent,
     policy: FAIR,
     max_stall: None,
+    prefix_caching: false,
 };
 pub(super) const FAIR: PolicyConfig =
     PolicyConfig { kind: PolicyKind::Fair, decode_burst_budget: 8, min_batch: 1, max_batch: 32 };
@@ -286,8 +299,9 @@ fn a_failed_sequence_leaves_alone() {
         (SeqId(1), Outcome::Token(Sampled { token: 9, logprobs: None })),
     ];
     let events = scheduler.commit(plan, &StepOutput { outcomes }, &mut pool);
-    assert_eq!(events[0], (SeqId(0), Event::Failed(RequestError::NonFiniteLogits)));
-    assert!(matches!(events[1], (SeqId(1), Event::Token(_))));
+    assert!(matches!(events[..2], [(SeqId(0), Event::Admitted { .. }), (SeqId(1), Event::Admitted { .. })]));
+    assert_eq!(events[2], (SeqId(0), Event::Failed(RequestError::NonFiniteLogits)));
+    assert!(matches!(events[3], (SeqId(1), Event::Token(_))));
     assert_eq!((scheduler.running(), pool.used()), (1, 1));
     assert!(scheduler.abort(SeqId(1), &mut pool) && !scheduler.abort(SeqId(1), &mut pool));
     assert_eq!(pool.used(), 0);
@@ -303,17 +317,45 @@ pub(super) fn any_preemption() -> impl Strategy<Value = Preemption> {
     prop_oneof![Just(Preemption::MostRecent), Just(Preemption::Longest), Just(Preemption::LowestPriority)]
 }
 
+#[test]
+fn those_that_begin_alike_compute_their_beginning_once() {
+    let caching = Config { prefix_caching: true, ..ROOMY };
+    // Sequences 2 and 5 share ten tokens, in blocks of 4 two full ones and half a third.
+    let jobs = |at: usize| [job(0, 0, 99), job(0, 0, 99), job(12, 2, 0), job(0, 0, 99), job(0, 0, 99), job(12, 2, at)];
+    let only = |at: usize| {
+        let mut pool = BlockPool::new(16, 4);
+        let mut model = PagedModel { slots: vec![None; 64], block_size: 4 };
+        let mut scheduler = Scheduler::new(caching);
+        let mut trace = Vec::new();
+        for turn in 0..8 {
+            for seq in [2u64, 5].into_iter().filter(|&seq| jobs(at)[seq as usize].arrival == turn) {
+                scheduler.submit(request(seq, &jobs(at)[seq as usize]));
+            }
+            let Some(plan) = scheduler.plan(&mut pool, Micros(turn as u64)) else { continue };
+            let copies = plan.copies.len();
+            trace.push(format!("{} ({copies} copied)", describe(&plan)));
+            let output = model.run(&scheduler.batch(&plan, &pool));
+            scheduler.commit(plan, &output, &mut pool);
+            pool.check(scheduler.tables());
+        }
+        trace.join("; ")
+    };
+    assert_eq!(only(4), "c[0..12] (0 copied); c+1 (0 copied); f[10..12] (1 copied); f+1 (0 copied)");
+    // In one step both compute it: neither has it before.
+    assert_eq!(only(0), "c[0..12] f[0..4] (0 copied); c+1 f[4..12] (0 copied); f+1 (0 copied)");
+}
+
 proptest! {
     /// Blocks are recounted, budgets and seats checked, and the number of steps bounded inside `run`.
     #[test]
     fn any_workload_equals_solo_and_leaves_nothing_behind(
         jobs in prop::collection::vec(any_job(), 1..16),
-        preemption in any_preemption(),
+        preemption in any_preemption(), prefix_caching: bool,
         max_num_seqs in 1usize..8, max_num_batched_tokens in 1usize..40, spare in 0usize..30, block_size in prop_oneof![Just(1usize), Just(4), Just(16)],
     ) {
         // The pool holds the longest possible sequence, and some more.
         let num_blocks = 50usize.div_ceil(block_size) + spare;
-        let config = Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption, ..ROOMY };
+        let config = Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption, prefix_caching, ..ROOMY };
         let run = run(&jobs, config, num_blocks, block_size);
         for (seq, job) in jobs.iter().enumerate() {
             let seq = seq as u64;
@@ -329,6 +371,10 @@ proptest! {
         let mut by_arrival = run.admitted.clone();
         by_arrival.sort_by_key(|&seq| (jobs[seq as usize].arrival, seq));
         prop_assert_eq!(&run.admitted, &by_arrival, "admission is first in, first out");
+        if run.preemptions == 0 && jobs.iter().all(|job| job.abort.is_none()) {
+            let prompts: usize = jobs.iter().map(|job| job.prompt).sum();
+            prop_assert_eq!(run.prefilled + run.cached, prompts, "computed and cached");
+        }
     }
 
     #[test]

@@ -24,5 +24,6 @@ mod openai;
 mod oracle;
 mod paged;
 mod params;
+mod prefix;
 mod rig;
 mod server;

@@ -59,7 +59,10 @@ async fn a_prompts_logprobs_are_the_same_bits_however_it_is_cut() {
 #[tokio::test]
 async fn preemption_does_not_change_a_prompts_logprobs() {
     // Room for one and a half of them.
-    let small = Server::golden("llama", &["--kv-memory", "0.00032", "--block-size", "16", "--max-model-len", "128"]);
+    let small = Server::golden(
+        "llama",
+        &["--kv-memory", "0.00032", "--block-size", "16", "--max-model-len", "128", "--kv-dtype", "f32"],
+    );
     let prompts: Vec<Vec<u64>> = (0..6).map(|n| (0..60).map(|i| 3 + (i * 37 + n * 11) % 250).collect()).collect();
     let ask = |prompt: &Vec<u64>| json!({"prompt": prompt, "max_tokens": 60, "temperature": 0, "logprobs": 2, "echo": true, "ignore_eos": true});
     let mut alone = Vec::new();

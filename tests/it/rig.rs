@@ -43,6 +43,7 @@ pub struct Setup {
     pub multi_step_count: usize,
     pub queue_capacity: usize,
     pub preemption: Preemption,
+    pub prefix_caching: bool,
 }
 
 impl Default for Setup {
@@ -54,6 +55,7 @@ impl Default for Setup {
             multi_step_count: 1,
             queue_capacity: 1_000,
             preemption: Preemption::MostRecent,
+            prefix_caching: true,
         }
     }
 }
@@ -72,6 +74,7 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
     let mut model = model::load(source, &LoadOptions::default()).expect("the model loads").model;
     model.allocate_kv(setup.num_blocks, BLOCK_SIZE).expect("memory for the cache");
     let scheduler = scheduler::Config {
+        prefix_caching: setup.prefix_caching,
         max_num_seqs: setup.max_num_seqs,
         max_num_batched_tokens: setup.max_num_batched_tokens,
         max_model_len: context.min(setup.num_blocks * BLOCK_SIZE),
@@ -137,6 +140,7 @@ pub async fn collect(mut events: mpsc::Receiver<Event>) -> Completion {
     let mut tokens = Vec::new();
     loop {
         match events.recv().await.expect("an end before the channel closes") {
+            Event::Admitted { .. } => {}
             Event::Token(sampled) => tokens.push(sampled.token),
             Event::Finished(reason) => return Completion { tokens, end: Ok(reason) },
             Event::Failed(error) => return Completion { tokens, end: Err(error) },

@@ -217,7 +217,6 @@ fn effect(name: &str, value: &Value) -> Effect {
         | "structured_outputs"
         | "grammar"
         | "json_schema"
-        | "cache_salt"
         | "documents"
         | "add_special_tokens" => Effect::Refused,
         _ => Effect::Named,

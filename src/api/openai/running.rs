@@ -51,6 +51,8 @@ pub enum Said {
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
     pub prompt_tokens: usize,
+    /// Of those, in the KV cache already.
+    pub cached_tokens: usize,
     /// From the request's arrival to the first token: queueing included.
     pub prompt: Micros,
     pub completion_tokens: usize,
@@ -114,11 +116,17 @@ impl Running {
         self.started.iter().map(|started| started.prompt_tokens.len()).sum()
     }
 
+    /// Of those, the ones that were in the KV cache.
+    pub fn cached_token_count(&self) -> usize {
+        self.started.iter().map(|started| started.cached_tokens).sum()
+    }
+
     pub fn timings(&self) -> Timings {
         let now = self.clock.now();
         let first = self.first.unwrap_or(now);
         Timings {
             prompt_tokens: self.prompt_token_count(),
+            cached_tokens: self.cached_token_count(),
             prompt: first.since(self.received),
             completion_tokens: self.completion_tokens,
             completion: now.since(first),
@@ -129,7 +137,9 @@ impl Running {
     pub async fn next(&mut self) -> Option<Result<Said, RequestError>> {
         loop {
             let (index, delta) = self.streams.next().await?;
-            self.first.get_or_insert_with(|| self.clock.now());
+            if !matches!(delta, Delta::Admitted { .. }) {
+                self.first.get_or_insert_with(|| self.clock.now());
+            }
             return Some(match delta {
                 Delta::Prompt(logprobs) => Ok(Said::Prompt(index, logprobs)),
                 Delta::Text(_) if self.no_completion => continue,
@@ -144,6 +154,13 @@ impl Running {
                 }
                 Delta::Finished { reason, .. } => Ok(Said::Finished { index, reason }),
                 Delta::Failed(error) => Err(error),
+                Delta::Admitted { cached_tokens } => {
+                    // Of a prompt's choices the first counts: the others find what it computed.
+                    if index.is_multiple_of(self.choices) {
+                        self.started[index / self.choices].cached_tokens = cached_tokens;
+                    }
+                    continue;
+                }
             });
         }
     }

@@ -57,6 +57,8 @@ pub fn take_sampling(fields: &mut Fields, head: &Head) -> Result<RawRequest, Req
         prompt_logprobs: fields.integer("prompt_logprobs")?,
         prompt_logprobs_param: "prompt_logprobs",
         truncate_prompt_tokens: fields.integer("truncate_prompt_tokens")?,
+        cache_prompt: fields.optional_flag("cache_prompt")?,
+        cache_salt: fields.string("cache_salt")?,
         strict: head.strict,
         ..RawRequest::default()
     };

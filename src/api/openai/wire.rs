@@ -57,27 +57,26 @@ impl Identity {
     }
 }
 
-pub fn usage(prompt_tokens: usize, completion_tokens: usize) -> Value {
+pub fn usage_of(running: &Running) -> Value {
+    let (prompt_tokens, completion_tokens) = (running.prompt_token_count(), running.completion_tokens);
     json!({
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": running.cached_token_count()},
     })
-}
-
-pub fn usage_of(running: &Running) -> Value {
-    usage(running.prompt_token_count(), running.completion_tokens)
 }
 
 /// With llama-server's names. The prompt's time begins with the request's arrival and so includes its time in the queue.
 pub fn timings(timings: &Timings) -> Value {
     let ms = |time: Micros| time.0 as f64 / 1_000.0;
     let per = |whole: f64, count: f64| if count > 0.0 { whole / count } else { 0.0 };
-    let (prompt_n, predicted_n) = (timings.prompt_tokens as f64, timings.completion_tokens as f64);
+    let computed = timings.prompt_tokens - timings.cached_tokens;
+    let (prompt_n, predicted_n) = (computed as f64, timings.completion_tokens as f64);
     let (prompt_ms, predicted_ms) = (ms(timings.prompt), ms(timings.completion));
     json!({
-        "cache_n": 0,
-        "prompt_n": timings.prompt_tokens,
+        "cache_n": timings.cached_tokens,
+        "prompt_n": computed,
         "prompt_ms": prompt_ms,
         "prompt_per_token_ms": per(prompt_ms, prompt_n),
         "prompt_per_second": per(prompt_n * 1_000.0, prompt_ms),
