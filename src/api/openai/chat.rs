@@ -34,7 +34,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let mut response = if delivery.stream {
         let identity = Identity::new(&state, &head, "chat.completion.chunk");
         let chunks = ChatChunks { delivery };
-        wire::stream(&state, Route::Chat, identity, running, chunks, delivery)
+        wire::stream(&state, &head, Route::Chat, identity, running, chunks, delivery)
     } else {
         let identity = Identity::new(&state, &head, "chat.completion");
         let (running, choices) = running.collect().await?;

@@ -42,7 +42,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let mut response = if delivery.stream {
         let identity = Identity::new(&state, &head, "text_completion");
         let chunks = TextChunks::new(&running, delivery, state.generator.clone());
-        wire::stream(&state, Route::Completions, identity, running, chunks, delivery)
+        wire::stream(&state, &head, Route::Completions, identity, running, chunks, delivery)
     } else {
         let identity = Identity::new(&state, &head, "text_completion");
         let (running, choices) = running.collect().await?;

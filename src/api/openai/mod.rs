@@ -9,6 +9,7 @@ mod head;
 mod legacy;
 pub mod models;
 mod params;
+pub mod resume;
 mod running;
 mod sampling;
 pub mod tokenize;

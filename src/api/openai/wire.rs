@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use axum::http::{HeaderValue, Response};
 use axum::response::sse::Event;
-use futures_util::Stream;
 use futures_util::stream::unfold;
+use futures_util::{Stream, StreamExt};
 use serde_json::{Value, json};
 
 use super::head::Head;
@@ -221,7 +221,8 @@ struct Frames<C> {
     delivery: Delivery,
     engine: EngineHandle,
     unfinished: usize,
-    ready: VecDeque<Event>,
+    /// Payloads of `data:` lines.
+    ready: VecDeque<String>,
     fault: StreamFault,
     metrics: Arc<Metrics>,
     route: Route,
@@ -231,6 +232,7 @@ struct Frames<C> {
 /// of what would follow, and the other choices are aborted.
 pub fn stream<C: Chunks>(
     state: &State,
+    head: &Head,
     route: Route,
     identity: Identity,
     running: Running,
@@ -250,13 +252,16 @@ pub fn stream<C: Chunks>(
         metrics: state.metrics.clone(),
         route,
     };
-    let mut response = sse::response(frames.into_stream());
+    let mut response = match head.conversation.clone() {
+        Some(id) => sse::response(state.replays.begin(id, &state.clock, frames.into_stream())),
+        None => sse::response(frames.into_stream().map(|payload| Event::default().data(payload))),
+    };
     response.extensions_mut().insert(fault);
     response
 }
 
 impl<C: Chunks> Frames<C> {
-    fn into_stream(mut self) -> impl Stream<Item = Event> + Send {
+    fn into_stream(mut self) -> impl Stream<Item = String> + Send {
         if let Some(running) = &self.running {
             let opening = self.chunks.opening(running);
             opening.into_iter().for_each(|chunk| self.push(vec![chunk]));
@@ -264,7 +269,7 @@ impl<C: Chunks> Frames<C> {
         unfold(self, |mut frames| async move { Some((frames.next().await?, frames)) })
     }
 
-    async fn next(&mut self) -> Option<Event> {
+    async fn next(&mut self) -> Option<String> {
         while self.ready.is_empty() {
             match self.running.as_mut()?.next().await {
                 Some(Ok(Said::Prompt(index, logprobs))) => {
@@ -328,7 +333,7 @@ impl<C: Chunks> Frames<C> {
     }
 
     fn end(&mut self) {
-        self.ready.push_back(sse::done());
+        self.ready.push_back(sse::DONE.to_owned());
         self.running = None;
     }
 }
