@@ -32,9 +32,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let running = Running::start(&state, &head, vec![asked.raw], delivery).await?;
     let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
-        let identity = Identity::new(&state, &head, "chat.completion.chunk");
-        let chunks = ChatChunks { delivery };
-        wire::stream(&state, &head, Route::Chat, identity, running, chunks, delivery)
+        wire::stream(&state, &head, running, ChatChunks { delivery }, delivery)
     } else {
         let identity = Identity::new(&state, &head, "chat.completion");
         let (running, choices) = running.collect().await?;
@@ -226,6 +224,9 @@ impl ChatChunks {
 }
 
 impl Chunks for ChatChunks {
+    const ROUTE: Route = Route::Chat;
+    const OBJECT: &'static str = "chat.completion.chunk";
+
     /// A role for each choice.
     fn opening(&mut self, running: &Running) -> Vec<Value> {
         let role = json!({"role": "assistant", "content": ""});

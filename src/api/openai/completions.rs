@@ -40,9 +40,8 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let running = Running::start(&state, &head, asked.raws, delivery).await?;
     let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
-        let identity = Identity::new(&state, &head, "text_completion");
         let chunks = TextChunks::new(&running, delivery, state.generator.clone());
-        wire::stream(&state, &head, Route::Completions, identity, running, chunks, delivery)
+        wire::stream(&state, &head, running, chunks, delivery)
     } else {
         let identity = Identity::new(&state, &head, "text_completion");
         let (running, choices) = running.collect().await?;
@@ -274,6 +273,9 @@ impl TextChunks {
 }
 
 impl Chunks for TextChunks {
+    const ROUTE: Route = Route::Completions;
+    const OBJECT: &'static str = "text_completion";
+
     fn opening(&mut self, running: &Running) -> Vec<Value> {
         if !self.delivery.echo || self.delivery.logprobs.is_some() {
             return Vec::new();

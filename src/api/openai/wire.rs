@@ -202,6 +202,10 @@ pub fn name_ignored<B>(response: &mut Response<B>, mut names: Vec<String>, max_t
 
 /// An endpoint's own chunks.
 pub trait Chunks: Send + 'static {
+    const ROUTE: Route;
+    /// OpenAI's name of a chunk.
+    const OBJECT: &'static str;
+
     /// Sent before anything of any choice.
     fn opening(&mut self, running: &Running) -> Vec<Value>;
     /// A prompt's logprobs, before its choice's text.
@@ -233,8 +237,6 @@ struct Frames<C> {
 pub fn stream<C: Chunks>(
     state: &State,
     head: &Head,
-    route: Route,
-    identity: Identity,
     running: Running,
     chunks: C,
     delivery: Delivery,
@@ -243,14 +245,14 @@ pub fn stream<C: Chunks>(
     let frames = Frames {
         unfinished: running.total(),
         running: Some(running),
-        identity,
+        identity: Identity::new(state, head, C::OBJECT),
         chunks,
         delivery,
         engine: state.engine.clone(),
         ready: VecDeque::new(),
         fault: fault.clone(),
         metrics: state.metrics.clone(),
-        route,
+        route: C::ROUTE,
     };
     let mut response = match head.conversation.clone() {
         Some(id) => sse::response(state.replays.begin(id, &state.clock, frames.into_stream())),
