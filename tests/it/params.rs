@@ -351,3 +351,19 @@ async fn a_stream_goes_on_where_its_client_left_it() {
     drop(answer);
     server.until_metric("forebay_num_requests_running", 0.0).await;
 }
+
+#[tokio::test]
+async fn a_stream_tells_how_far_its_prompt_is() {
+    let server = Server::start(&["--max-num-batched-tokens", "16"]);
+    let body = json!({"prompt": vec![5; 900], "max_tokens": 2, "ignore_eos": true, "return_progress": true});
+    let frames = stream(server.at("/v1/completions"), body.clone()).await;
+    let progress: Vec<&Value> = frames.iter().filter_map(|frame| frame.get("prompt_progress")).collect();
+    let processed: Vec<u64> = progress.iter().map(|told| told["processed"].as_u64().expect("a count")).collect();
+    assert!(processed.windows(2).all(|pair| pair[0] <= pair[1]), "{processed:?}");
+    assert_eq!((processed.last(), &progress[0]["total"]), (Some(&900), &json!(900)));
+    let first_text = frames.iter().position(|frame| !frame["choices"].as_array().expect("choices").is_empty());
+    let last_progress = frames.iter().rposition(|frame| frame.get("prompt_progress").is_some());
+    assert!(last_progress < first_text, "before the first token");
+    let (status, error) = post(server.at("/v1/completions"), body).await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("return_progress")));
+}

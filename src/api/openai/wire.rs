@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::{HeaderValue, Response};
 use axum::response::sse::Event;
@@ -20,7 +21,8 @@ use crate::engine::EngineHandle;
 use crate::engine::trace::{Trace, TraceFact, TraceLine};
 use crate::generate::{Effective, TextDelta, TokenLogprob};
 use crate::metrics::{Metrics, Route};
-use crate::request::FinishReason;
+use crate::report::Decision;
+use crate::request::{FinishReason, RequestError};
 use crate::units::Micros;
 
 /// The fields that all chunks of a stream repeat.
@@ -217,8 +219,31 @@ pub trait Chunks: Send + 'static {
     fn finish(&mut self, index: usize, reason: FinishReason) -> Value;
 }
 
+/// What a stream does next.
+enum Turn {
+    /// `None` when all choices have finished.
+    Said(Option<Result<Said, RequestError>>),
+    /// Nothing was said for a while, and the client wants to know how far the prompt is.
+    Tick,
+}
+
+/// How many tokens of its sequences' prompts a request has computed, by its traces.
+async fn progress(engine: &EngineHandle, id: &str) -> usize {
+    let traces = engine.traces(id.to_owned()).await.unwrap_or_default();
+    let computed = |trace: &Trace| {
+        let to = |decision: &Decision| if let Decision::Prefill { to, .. } = decision { *to as usize } else { 0 };
+        trace.entries.iter().map(|entry| to(&entry.decision)).max().unwrap_or(0)
+    };
+    traces.iter().map(computed).sum()
+}
+
+/// Between two looks at how far a prompt is.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
 /// A stream under way.
 struct Frames<C> {
+    /// The first token has come.
+    prompt_done: bool,
     running: Option<Running>,
     identity: Identity,
     chunks: C,
@@ -243,6 +268,7 @@ pub fn stream<C: Chunks>(
 ) -> axum::response::Response {
     let fault = StreamFault::default();
     let frames = Frames {
+        prompt_done: false,
         unfinished: running.total(),
         running: Some(running),
         identity: Identity::new(state, head, C::OBJECT),
@@ -273,7 +299,15 @@ impl<C: Chunks> Frames<C> {
 
     async fn next(&mut self) -> Option<String> {
         while self.ready.is_empty() {
-            match self.running.as_mut()?.next().await {
+            let said = match self.turn().await? {
+                Turn::Said(said) => said,
+                Turn::Tick => {
+                    let computed = progress(&self.engine, &self.identity.id).await;
+                    self.push_progress(computed);
+                    continue;
+                }
+            };
+            match said {
                 Some(Ok(Said::Prompt(index, logprobs))) => {
                     if let Some(chunk) = self.chunks.prompt(index, logprobs) {
                         self.push(vec![chunk]);
@@ -302,6 +336,32 @@ impl<C: Chunks> Frames<C> {
             }
         }
         self.ready.pop_front()
+    }
+
+    /// What comes next; `None` when this stream is over.
+    async fn turn(&mut self) -> Option<Turn> {
+        let running = self.running.as_mut()?;
+        if !self.delivery.progress || self.prompt_done {
+            return Some(Turn::Said(running.next().await));
+        }
+        let said = tokio::select! { biased;
+            said = running.next() => said,
+            () = tokio::time::sleep(PROGRESS_EVERY) => return Some(Turn::Tick),
+        };
+        self.prompt_done = true;
+        self.push_progress(usize::MAX);
+        Some(Turn::Said(said))
+    }
+
+    /// `computed` tokens of the prompts of all choices.
+    fn push_progress(&mut self, computed: usize) {
+        let Some(running) = &self.running else { return };
+        let total = running.prompt_token_count();
+        let processed = (computed / running.choices).min(total);
+        let time_ms = running.timings().prompt.as_millis();
+        let mut chunk = self.identity.wrap(Vec::new());
+        chunk["prompt_progress"] = json!({"total": total, "cache": 0, "processed": processed, "time_ms": time_ms});
+        self.ready.push_back(sse::data(&chunk));
     }
 
     /// A chunk; where usage is asked for, it holds `null`.
