@@ -5,12 +5,13 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::frames::{self, Chunks};
 use super::head::Head;
 use super::legacy::Legacy;
 use super::params::{Fields, integers, wrong};
 use super::running::{Finished, Running};
 use super::sampling::{Delivery, check_model, check_stream, take_delivery, take_sampling};
-use super::wire::{self, About, Chunks, Identity};
+use super::wire::{self, About, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
@@ -41,7 +42,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
         let chunks = TextChunks::new(&running, delivery, state.generator.clone());
-        wire::stream(&state, &head, running, chunks, delivery)
+        frames::stream(&state, &head, running, chunks, delivery)
     } else {
         let identity = Identity::new(&state, &head, "text_completion");
         let (running, choices) = running.collect().await?;
