@@ -19,6 +19,7 @@ mod extract;
 pub mod health;
 mod metrics;
 mod openai;
+mod replay;
 mod request_id;
 mod serve;
 mod sse;
@@ -46,6 +47,7 @@ use error::ApiError;
 pub use admin::Access;
 pub use extract::BodyLimits;
 pub use health::Health;
+pub use replay::Replays;
 pub use serve::{ServeConfig, serve};
 
 /// What handlers share. Cheap to clone.
@@ -60,6 +62,7 @@ pub struct State {
     /// For `/admin` and traces; completions go through the generator.
     pub engine: EngineHandle,
     pub admin: Access,
+    pub replays: Arc<Replays>,
     /// Told when the operator asks for a drain.
     pub drain: Arc<Notify>,
 }
@@ -92,6 +95,7 @@ pub fn router(state: State) -> Router {
         .route("/chat/completions", post(openai::chat::handle))
         .route("/tokenize", post(openai::tokenize::tokenize))
         .route("/detokenize", post(openai::tokenize::detokenize))
+        .route("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete))
         .route("/models", get(openai::models::list))
         .route("/models/{*id}", get(openai::models::one));
     let router = Router::new()

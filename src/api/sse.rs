@@ -23,12 +23,10 @@ pub fn response(frames: impl Stream<Item = Event> + Send + 'static) -> Response 
     response
 }
 
-/// One object. JSON has no line breaks, so it is one `data:` line.
-pub fn data(object: &Value) -> Event {
-    Event::default().data(object.to_string())
+/// One object as a payload. JSON has no line breaks, so it is one `data:` line.
+pub fn data(object: &Value) -> String {
+    object.to_string()
 }
 
 /// The openai package for Node compares with exactly this.
-pub fn done() -> Event {
-    Event::default().data("[DONE]")
-}
+pub const DONE: &str = "[DONE]";

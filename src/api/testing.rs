@@ -67,6 +67,7 @@ impl Scene {
             clock,
             engine,
             admin: Access::Any,
+            replays: Arc::default(),
             drain: Arc::default(),
         };
         Scene { state, heartbeat, commands, tokenizer }

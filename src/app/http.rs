@@ -61,6 +61,7 @@ pub fn serve(config: &Config, listener: TcpListener, engine: RunningEngine, cloc
             AdminAccess::Any => api::Access::Any,
             AdminAccess::Off => api::Access::Off,
         },
+        replays: Arc::default(),
         drain: Arc::default(),
     };
     let drain_asked = state.drain.clone();

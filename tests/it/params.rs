@@ -317,3 +317,56 @@ async fn a_chat_can_continue_its_last_message() {
         .expect("an answer");
     assert_eq!(ignored.headers()["x-ignored-params"], "chat_template_kwargs.enable_thinking,reasoning_effort");
 }
+
+#[tokio::test]
+async fn a_stream_goes_on_where_its_client_left_it() {
+    let server = Server::start(&[]);
+    let body = story(json!({"stream": true, "max_tokens": 200, "ignore_eos": true}));
+    let whole = choice(&server, story(json!({"max_tokens": 200, "ignore_eos": true}))).await["text"].clone();
+    let begin = Client::new().post(server.at("/v1/completions")).header("x-conversation-id", "fox-1").json(&body);
+    let mut answer = begin.send().await.expect("an answer");
+    let mut read = String::new();
+    while read.matches("\n\n").count() < 3 {
+        read += std::str::from_utf8(&answer.chunk().await.expect("bytes").expect("more")).expect("text");
+    }
+    drop(answer); // and with it the connection
+    let complete = read.rfind("\n\n").expect("a frame") + 2;
+    let next = read[..complete].matches("\n\n").count();
+    let rest = reqwest::get(server.at(&format!("/v1/stream/fox-1?from={next}"))).await.expect("an answer");
+    assert_eq!(rest.headers()["content-type"], "text/event-stream");
+    let all = read[..complete].to_owned() + &rest.text().await.expect("a body");
+    let text: String = crate::server::frames(&all)
+        .iter()
+        .filter_map(|frame| frame["choices"][0]["text"].as_str().map(str::to_owned))
+        .collect();
+    assert_eq!(json!(text), whole, "each frame once");
+
+    let gone = reqwest::get(server.at("/v1/stream/nobody")).await.expect("an answer");
+    assert_eq!(gone.status(), 404);
+    let odd = reqwest::get(server.at("/v1/stream/fox-1?from=x")).await.expect("an answer");
+    assert_eq!(odd.json::<Value>().await.expect("JSON")["error"]["param"], "from");
+    // A deleted one is aborted.
+    let endless = story(json!({"stream": true, "max_tokens": 900, "ignore_eos": true}));
+    let begin = Client::new().post(server.at("/v1/completions")).header("x-conversation-id", "fox-2").json(&endless);
+    let answer = begin.send().await.expect("an answer");
+    let deleted = Client::new().delete(server.at("/v1/stream/fox-2")).send().await.expect("an answer");
+    assert_eq!(deleted.status(), 204);
+    drop(answer);
+    server.until_metric("forebay_num_requests_running", 0.0).await;
+}
+
+#[tokio::test]
+async fn a_stream_tells_how_far_its_prompt_is() {
+    let server = Server::start(&["--max-num-batched-tokens", "16"]);
+    let body = json!({"prompt": vec![5; 900], "max_tokens": 2, "ignore_eos": true, "return_progress": true});
+    let frames = stream(server.at("/v1/completions"), body.clone()).await;
+    let progress: Vec<&Value> = frames.iter().filter_map(|frame| frame.get("prompt_progress")).collect();
+    let processed: Vec<u64> = progress.iter().map(|told| told["processed"].as_u64().expect("a count")).collect();
+    assert!(processed.windows(2).all(|pair| pair[0] <= pair[1]), "{processed:?}");
+    assert_eq!((processed.last(), &progress[0]["total"]), (Some(&900), &json!(900)));
+    let first_text = frames.iter().position(|frame| !frame["choices"].as_array().expect("choices").is_empty());
+    let last_progress = frames.iter().rposition(|frame| frame.get("prompt_progress").is_some());
+    assert!(last_progress < first_text, "before the first token");
+    let (status, error) = post(server.at("/v1/completions"), body).await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("return_progress")));
+}

@@ -5,11 +5,12 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::frames::{self, Chunks};
 use super::head::Head;
 use super::params::{Fields, wrong};
 use super::running::{Finished, Running};
 use super::sampling::{Delivery, check_model, check_stream, take_delivery, take_sampling};
-use super::wire::{self, About, Chunks, Identity};
+use super::wire::{self, About, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
@@ -32,9 +33,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let running = Running::start(&state, &head, vec![asked.raw], delivery).await?;
     let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
-        let identity = Identity::new(&state, &head, "chat.completion.chunk");
-        let chunks = ChatChunks { delivery };
-        wire::stream(&state, Route::Chat, identity, running, chunks, delivery)
+        frames::stream(&state, &head, running, ChatChunks { delivery }, delivery)
     } else {
         let identity = Identity::new(&state, &head, "chat.completion");
         let (running, choices) = running.collect().await?;
@@ -226,6 +225,9 @@ impl ChatChunks {
 }
 
 impl Chunks for ChatChunks {
+    const ROUTE: Route = Route::Chat;
+    const OBJECT: &'static str = "chat.completion.chunk";
+
     /// A role for each choice.
     fn opening(&mut self, running: &Running) -> Vec<Value> {
         let role = json!({"role": "assistant", "content": ""});

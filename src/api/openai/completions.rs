@@ -5,12 +5,13 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::frames::{self, Chunks};
 use super::head::Head;
 use super::legacy::Legacy;
 use super::params::{Fields, integers, wrong};
 use super::running::{Finished, Running};
 use super::sampling::{Delivery, check_model, check_stream, take_delivery, take_sampling};
-use super::wire::{self, About, Chunks, Identity};
+use super::wire::{self, About, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
@@ -40,9 +41,8 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let running = Running::start(&state, &head, asked.raws, delivery).await?;
     let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
-        let identity = Identity::new(&state, &head, "text_completion");
         let chunks = TextChunks::new(&running, delivery, state.generator.clone());
-        wire::stream(&state, Route::Completions, identity, running, chunks, delivery)
+        frames::stream(&state, &head, running, chunks, delivery)
     } else {
         let identity = Identity::new(&state, &head, "text_completion");
         let (running, choices) = running.collect().await?;
@@ -274,6 +274,9 @@ impl TextChunks {
 }
 
 impl Chunks for TextChunks {
+    const ROUTE: Route = Route::Completions;
+    const OBJECT: &'static str = "text_completion";
+
     fn opening(&mut self, running: &Running) -> Vec<Value> {
         if !self.delivery.echo || self.delivery.logprobs.is_some() {
             return Vec::new();

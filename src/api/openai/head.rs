@@ -5,7 +5,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::params::{Fields, wrong};
-use crate::api::State;
+use crate::api::{State, replay};
 use crate::request::{Origin, Priority, RawRequest, RequestError};
 use crate::units::Micros;
 
@@ -19,6 +19,8 @@ pub struct Head {
     /// The id of the answer.
     pub id: String,
     pub traced: bool,
+    /// Its stream can be read again under this id.
+    pub conversation: Option<String>,
     /// What would be ignored or clamped is refused.
     pub strict: bool,
     pub received: Micros,
@@ -42,6 +44,7 @@ impl Head {
         Ok(Head {
             id: format!("{prefix}-{}", Uuid::new_v4().simple()),
             traced: text("x-forebay-trace")?.is_some_and(|asked| asked == "1" || asked.eq_ignore_ascii_case("true")),
+            conversation: replay::conversation(headers)?,
             strict: strict(uri, headers)?,
             received: state.clock.now(),
             fairness_id,

@@ -1,14 +1,17 @@
 //! OpenAI's wire format ⇄ the house's vocabulary, one file per endpoint.
 //!
 //! `params.rs` takes fields out of a JSON object and accounts for every one of them; `sampling.rs` those that both
-//! endpoints know; `head.rs` whose a request is and how urgent; `running.rs` merges the generations of a request; `wire.rs` holds the pieces that answers share.
+//! endpoints know; `head.rs` whose a request is and how urgent; `running.rs` merges the generations of a request; `wire.rs` holds the
+//! pieces that answers share, `frames.rs` makes a stream of them, `legacy.rs` the logprobs of completions.
 
 pub mod chat;
 pub mod completions;
+mod frames;
 mod head;
 mod legacy;
 pub mod models;
 mod params;
+pub mod resume;
 mod running;
 mod sampling;
 pub mod tokenize;

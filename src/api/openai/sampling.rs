@@ -16,6 +16,8 @@ pub struct Delivery {
     pub usage_chunk: bool,
     /// `stream_options.continuous_usage_stats`: the usage so far in each chunk.
     pub continuous_usage: bool,
+    /// `return_progress`, as llama-server has it: how far the prompt has been computed.
+    pub progress: bool,
     /// `return_token_ids`, as vLLM has it.
     pub token_ids: bool,
     /// `x-forebay-trace`: how it was scheduled is told at the end.
@@ -126,7 +128,11 @@ fn take_max_tokens(fields: &mut Fields) -> Result<(Option<i64>, &'static str), R
 pub fn take_delivery(fields: &mut Fields, head: &Head) -> Result<Delivery, RequestError> {
     let stream = fields.flag("stream")?;
     let token_ids = fields.flag("return_token_ids")?;
-    let mut delivery = Delivery { stream, token_ids, traced: head.traced, ..Delivery::default() };
+    let progress = fields.flag("return_progress")?;
+    if progress && !stream {
+        return Err(RequestError::invalid("return_progress", "is only allowed when stream is true"));
+    }
+    let mut delivery = Delivery { stream, progress, token_ids, traced: head.traced, ..Delivery::default() };
     if let Some(mut options) = fields.object("stream_options")? {
         if !stream {
             return Err(RequestError::invalid("stream_options", "is only allowed when stream is true"));

@@ -1,26 +1,15 @@
-//! What the answers of both endpoints share: identity, usage, finish reasons, `x-ignored-params`, and the frames of a
-//! stream around each endpoint's own chunks.
-
-use std::collections::VecDeque;
-use std::sync::Arc;
+//! What the answers of both endpoints share: identity, usage, timings, headers, logprobs of prompts.
 
 use axum::http::{HeaderValue, Response};
-use axum::response::sse::Event;
-use futures_util::Stream;
-use futures_util::stream::unfold;
 use serde_json::{Value, json};
 
 use super::head::Head;
-use super::running::{Running, Said, Timings};
-use super::sampling::Delivery;
-use crate::api::metrics::StreamFault;
-use crate::api::{State, error, sse};
+use super::running::{Running, Timings};
+use crate::api::State;
 use crate::clock::unix_seconds;
 use crate::engine::EngineHandle;
 use crate::engine::trace::{Trace, TraceFact, TraceLine};
-use crate::generate::{Effective, TextDelta, TokenLogprob};
-use crate::metrics::{Metrics, Route};
-use crate::request::FinishReason;
+use crate::generate::{Effective, TokenLogprob};
 use crate::units::Micros;
 
 /// The fields that all chunks of a stream repeat.
@@ -196,139 +185,6 @@ pub fn name_ignored<B>(response: &mut Response<B>, mut names: Vec<String>, max_t
     let list = names.iter().take(MOST).map(shown).collect::<Vec<_>>().join(",");
     if let (false, Ok(value)) = (list.is_empty(), HeaderValue::try_from(list)) {
         response.headers_mut().insert("x-ignored-params", value);
-    }
-}
-
-/// An endpoint's own chunks.
-pub trait Chunks: Send + 'static {
-    /// Sent before anything of any choice.
-    fn opening(&mut self, running: &Running) -> Vec<Value>;
-    /// A prompt's logprobs, before its choice's text.
-    fn prompt(&mut self, _index: usize, _logprobs: Vec<TokenLogprob>) -> Option<Value> {
-        None
-    }
-    /// `None` where the delta shows nothing that was asked for.
-    fn text(&mut self, index: usize, delta: TextDelta) -> Option<Value>;
-    fn finish(&mut self, index: usize, reason: FinishReason) -> Value;
-}
-
-/// A stream under way.
-struct Frames<C> {
-    running: Option<Running>,
-    identity: Identity,
-    chunks: C,
-    delivery: Delivery,
-    engine: EngineHandle,
-    unfinished: usize,
-    ready: VecDeque<Event>,
-    fault: StreamFault,
-    metrics: Arc<Metrics>,
-    route: Route,
-}
-
-/// The response of a stream: opening chunks, text, finish reasons, usage if asked for, `[DONE]`. An error takes the place
-/// of what would follow, and the other choices are aborted.
-pub fn stream<C: Chunks>(
-    state: &State,
-    route: Route,
-    identity: Identity,
-    running: Running,
-    chunks: C,
-    delivery: Delivery,
-) -> axum::response::Response {
-    let fault = StreamFault::default();
-    let frames = Frames {
-        unfinished: running.total(),
-        running: Some(running),
-        identity,
-        chunks,
-        delivery,
-        engine: state.engine.clone(),
-        ready: VecDeque::new(),
-        fault: fault.clone(),
-        metrics: state.metrics.clone(),
-        route,
-    };
-    let mut response = sse::response(frames.into_stream());
-    response.extensions_mut().insert(fault);
-    response
-}
-
-impl<C: Chunks> Frames<C> {
-    fn into_stream(mut self) -> impl Stream<Item = Event> + Send {
-        if let Some(running) = &self.running {
-            let opening = self.chunks.opening(running);
-            opening.into_iter().for_each(|chunk| self.push(vec![chunk]));
-        }
-        unfold(self, |mut frames| async move { Some((frames.next().await?, frames)) })
-    }
-
-    async fn next(&mut self) -> Option<Event> {
-        while self.ready.is_empty() {
-            match self.running.as_mut()?.next().await {
-                Some(Ok(Said::Prompt(index, logprobs))) => {
-                    if let Some(chunk) = self.chunks.prompt(index, logprobs) {
-                        self.push(vec![chunk]);
-                    }
-                }
-                Some(Ok(Said::Text(index, delta))) => {
-                    if let Some(chunk) = self.chunks.text(index, delta) {
-                        self.push(vec![chunk]);
-                    }
-                }
-                Some(Ok(Said::Finished { index, reason })) => {
-                    self.unfinished -= 1;
-                    let chunk = self.chunks.finish(index, reason);
-                    self.push(vec![chunk]);
-                }
-                Some(Err(failed)) => {
-                    self.fault.set();
-                    self.metrics.error(error::face(&failed).code, self.route);
-                    self.ready.push_back(sse::data(&error::object(&failed)));
-                    self.end();
-                }
-                None => {
-                    self.last_chunk().await;
-                    self.end();
-                }
-            }
-        }
-        self.ready.pop_front()
-    }
-
-    /// A chunk; where usage is asked for, it holds `null`.
-    fn push(&mut self, choices: Vec<Value>) {
-        let mut chunk = self.identity.wrap(choices);
-        match &self.running {
-            Some(running) if self.delivery.continuous_usage => chunk["usage"] = usage_of(running),
-            _ if self.delivery.usage_chunk => chunk["usage"] = Value::Null,
-            _ => {}
-        }
-        // With the last word of the last choice, where llama-server has them.
-        if let Some(running) = self.running.as_ref().filter(|_| self.unfinished == 0) {
-            chunk["timings"] = timings(&running.timings());
-        }
-        self.ready.push_back(sse::data(&chunk));
-    }
-
-    /// The chunk without choices, with what was asked for about the whole.
-    async fn last_chunk(&mut self) {
-        if !self.delivery.usage_chunk && !self.delivery.traced {
-            return;
-        }
-        let mut chunk = self.identity.wrap(Vec::new());
-        if self.delivery.usage_chunk {
-            chunk["usage"] = self.running.as_ref().map_or(Value::Null, usage_of);
-        }
-        if self.delivery.traced {
-            chunk["forebay_trace"] = trace(&self.engine, &self.identity.id).await;
-        }
-        self.ready.push_back(sse::data(&chunk));
-    }
-
-    fn end(&mut self) {
-        self.ready.push_back(sse::done());
-        self.running = None;
     }
 }
 

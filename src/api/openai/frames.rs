@@ -1,0 +1,221 @@
+//! A stream under way: the frames around each endpoint's own chunks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::sse::Event;
+use futures_util::stream::unfold;
+use futures_util::{Stream, StreamExt};
+use serde_json::{Value, json};
+
+use super::head::Head;
+use super::running::{Running, Said};
+use super::sampling::Delivery;
+use super::wire::{Identity, timings, trace, usage_of};
+use crate::api::metrics::StreamFault;
+use crate::api::{State, error, sse};
+use crate::engine::EngineHandle;
+use crate::engine::trace::Trace;
+use crate::generate::{TextDelta, TokenLogprob};
+use crate::metrics::{Metrics, Route};
+use crate::report::Decision;
+use crate::request::{FinishReason, RequestError};
+
+/// An endpoint's own chunks.
+pub trait Chunks: Send + 'static {
+    const ROUTE: Route;
+    /// OpenAI's name of a chunk.
+    const OBJECT: &'static str;
+
+    /// Sent before anything of any choice.
+    fn opening(&mut self, running: &Running) -> Vec<Value>;
+    /// A prompt's logprobs, before its choice's text.
+    fn prompt(&mut self, _index: usize, _logprobs: Vec<TokenLogprob>) -> Option<Value> {
+        None
+    }
+    /// `None` where the delta shows nothing that was asked for.
+    fn text(&mut self, index: usize, delta: TextDelta) -> Option<Value>;
+    fn finish(&mut self, index: usize, reason: FinishReason) -> Value;
+}
+
+/// What a stream does next.
+enum Turn {
+    /// `None` when all choices have finished.
+    Said(Option<Result<Said, RequestError>>),
+    /// Nothing was said for a while, and the client wants to know how far the prompt is.
+    Tick,
+}
+
+/// How many tokens of its sequences' prompts a request has computed, by its traces.
+async fn progress(engine: &EngineHandle, id: &str) -> usize {
+    let traces = engine.traces(id.to_owned()).await.unwrap_or_default();
+    let computed = |trace: &Trace| {
+        let to = |decision: &Decision| if let Decision::Prefill { to, .. } = decision { *to as usize } else { 0 };
+        trace.entries.iter().map(|entry| to(&entry.decision)).max().unwrap_or(0)
+    };
+    traces.iter().map(computed).sum()
+}
+
+/// Between two looks at how far a prompt is.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// A stream under way.
+struct Frames<C> {
+    /// The first token has come.
+    prompt_done: bool,
+    running: Option<Running>,
+    identity: Identity,
+    chunks: C,
+    delivery: Delivery,
+    engine: EngineHandle,
+    unfinished: usize,
+    /// Payloads of `data:` lines.
+    ready: VecDeque<String>,
+    fault: StreamFault,
+    metrics: Arc<Metrics>,
+    route: Route,
+}
+
+/// The response of a stream: opening chunks, text, finish reasons, usage if asked for, `[DONE]`. An error takes the place
+/// of what would follow, and the other choices are aborted.
+pub fn stream<C: Chunks>(
+    state: &State,
+    head: &Head,
+    running: Running,
+    chunks: C,
+    delivery: Delivery,
+) -> axum::response::Response {
+    let fault = StreamFault::default();
+    let frames = Frames {
+        prompt_done: false,
+        unfinished: running.total(),
+        running: Some(running),
+        identity: Identity::new(state, head, C::OBJECT),
+        chunks,
+        delivery,
+        engine: state.engine.clone(),
+        ready: VecDeque::new(),
+        fault: fault.clone(),
+        metrics: state.metrics.clone(),
+        route: C::ROUTE,
+    };
+    let mut response = match head.conversation.clone() {
+        Some(id) => sse::response(state.replays.begin(id, &state.clock, frames.into_stream())),
+        None => sse::response(frames.into_stream().map(|payload| Event::default().data(payload))),
+    };
+    response.extensions_mut().insert(fault);
+    response
+}
+
+impl<C: Chunks> Frames<C> {
+    fn into_stream(mut self) -> impl Stream<Item = String> + Send {
+        if let Some(running) = &self.running {
+            let opening = self.chunks.opening(running);
+            opening.into_iter().for_each(|chunk| self.push(vec![chunk]));
+        }
+        unfold(self, |mut frames| async move { Some((frames.next().await?, frames)) })
+    }
+
+    async fn next(&mut self) -> Option<String> {
+        while self.ready.is_empty() {
+            let said = match self.turn().await? {
+                Turn::Said(said) => said,
+                Turn::Tick => {
+                    let computed = progress(&self.engine, &self.identity.id).await;
+                    self.push_progress(computed);
+                    continue;
+                }
+            };
+            match said {
+                Some(Ok(Said::Prompt(index, logprobs))) => {
+                    if let Some(chunk) = self.chunks.prompt(index, logprobs) {
+                        self.push(vec![chunk]);
+                    }
+                }
+                Some(Ok(Said::Text(index, delta))) => {
+                    if let Some(chunk) = self.chunks.text(index, delta) {
+                        self.push(vec![chunk]);
+                    }
+                }
+                Some(Ok(Said::Finished { index, reason })) => {
+                    self.unfinished -= 1;
+                    let chunk = self.chunks.finish(index, reason);
+                    self.push(vec![chunk]);
+                }
+                Some(Err(failed)) => {
+                    self.fault.set();
+                    self.metrics.error(error::face(&failed).code, self.route);
+                    self.ready.push_back(sse::data(&error::object(&failed)));
+                    self.end();
+                }
+                None => {
+                    self.last_chunk().await;
+                    self.end();
+                }
+            }
+        }
+        self.ready.pop_front()
+    }
+
+    /// What comes next; `None` when this stream is over.
+    async fn turn(&mut self) -> Option<Turn> {
+        let running = self.running.as_mut()?;
+        if !self.delivery.progress || self.prompt_done {
+            return Some(Turn::Said(running.next().await));
+        }
+        let said = tokio::select! { biased;
+            said = running.next() => said,
+            () = tokio::time::sleep(PROGRESS_EVERY) => return Some(Turn::Tick),
+        };
+        self.prompt_done = true;
+        self.push_progress(usize::MAX);
+        Some(Turn::Said(said))
+    }
+
+    /// `computed` tokens of the prompts of all choices.
+    fn push_progress(&mut self, computed: usize) {
+        let Some(running) = &self.running else { return };
+        let total = running.prompt_token_count();
+        let processed = (computed / running.choices).min(total);
+        let time_ms = running.timings().prompt.as_millis();
+        let mut chunk = self.identity.wrap(Vec::new());
+        chunk["prompt_progress"] = json!({"total": total, "cache": 0, "processed": processed, "time_ms": time_ms});
+        self.ready.push_back(sse::data(&chunk));
+    }
+
+    /// A chunk; where usage is asked for, it holds `null`.
+    fn push(&mut self, choices: Vec<Value>) {
+        let mut chunk = self.identity.wrap(choices);
+        match &self.running {
+            Some(running) if self.delivery.continuous_usage => chunk["usage"] = usage_of(running),
+            _ if self.delivery.usage_chunk => chunk["usage"] = Value::Null,
+            _ => {}
+        }
+        // With the last word of the last choice, where llama-server has them.
+        if let Some(running) = self.running.as_ref().filter(|_| self.unfinished == 0) {
+            chunk["timings"] = timings(&running.timings());
+        }
+        self.ready.push_back(sse::data(&chunk));
+    }
+
+    /// The chunk without choices, with what was asked for about the whole.
+    async fn last_chunk(&mut self) {
+        if !self.delivery.usage_chunk && !self.delivery.traced {
+            return;
+        }
+        let mut chunk = self.identity.wrap(Vec::new());
+        if self.delivery.usage_chunk {
+            chunk["usage"] = self.running.as_ref().map_or(Value::Null, usage_of);
+        }
+        if self.delivery.traced {
+            chunk["forebay_trace"] = trace(&self.engine, &self.identity.id).await;
+        }
+        self.ready.push_back(sse::data(&chunk));
+    }
+
+    fn end(&mut self) {
+        self.ready.push_back(sse::DONE.to_owned());
+        self.running = None;
+    }
+}

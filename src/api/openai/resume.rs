@@ -1,0 +1,37 @@
+//! `GET /v1/stream/{id}?from=N` and `DELETE /v1/stream/{id}`: a stream that was begun with `X-Conversation-Id`.
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State as Extract};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+
+use crate::api::error::ApiError;
+use crate::api::{State, sse};
+use crate::request::RequestError;
+
+pub async fn read(
+    Extract(state): Extract<State>,
+    id: Result<Path<String>, PathRejection>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let id = id.map(|Path(id)| id).unwrap_or_default();
+    Ok(sse::response(state.replays.read(&id, from(&uri)?, state.clock.now())?))
+}
+
+pub async fn delete(
+    Extract(state): Extract<State>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<StatusCode, ApiError> {
+    let id = id.map(|Path(id)| id).unwrap_or_default();
+    state.replays.delete(&id)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The number of the first payload that is wanted.
+fn from(uri: &Uri) -> Result<u64, RequestError> {
+    let pairs = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    match pairs.filter(|(name, _)| *name == "from").map(|(_, value)| value).next() {
+        None => Ok(0),
+        Some(number) => number.parse().map_err(|_| RequestError::invalid("from", "must be a number from 0 on")),
+    }
+}
