@@ -78,7 +78,8 @@ fn an_f32_file_is_its_checkpoint_bit_for_bit() {
 }
 
 /// A Llama whose widths are whole blocks of 256.
-fn wide() -> TempDir {
+/// Wide enough for blocks of 256.
+pub fn wide() -> TempDir {
     let checkpoint = Checkpoint::from_config(
         json!({
             "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,

@@ -8,6 +8,7 @@
 mod architecture;
 mod badinputs;
 mod checkpoint;
+mod determinism;
 mod engine;
 mod faults;
 mod forebay;

@@ -16,7 +16,11 @@ impl Cache {
     pub const BLOCK_SIZE: usize = 4;
 
     pub fn shuffled(seed: u64) -> Cache {
-        let mut free: Vec<u32> = (0..Cache::BLOCKS as u32).collect();
+        Cache::of(seed, Cache::BLOCKS)
+    }
+
+    pub fn of(seed: u64, blocks: usize) -> Cache {
+        let mut free: Vec<u32> = (0..blocks as u32).collect();
         free.sort_by_key(|&block| (u64::from(block) + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Cache { free }
     }

@@ -179,8 +179,9 @@ impl<C: Chunks> Frames<C> {
         let total = running.prompt_token_count();
         let processed = (computed / running.choices).min(total);
         let time_ms = running.timings().prompt.as_millis();
+        let cache = running.cached_token_count();
         let mut chunk = self.identity.wrap(Vec::new());
-        chunk["prompt_progress"] = json!({"total": total, "cache": 0, "processed": processed, "time_ms": time_ms});
+        chunk["prompt_progress"] = json!({"total": total, "cache": cache, "processed": processed, "time_ms": time_ms});
         self.ready.push_back(sse::data(&chunk));
     }
 
