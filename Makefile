@@ -7,10 +7,10 @@ CLIENTS := openai==3.52.0 langchain-openai==1.7.3 litellm==1.83.0
 NODE_CLIENTS := openai@6.49.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt check unit doc venv bench parity docker clean
+.PHONY: help run test lint fmt check unit doc venv bench bench-peers parity docker clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 run: ## build in release mode and serve the embedded model on 127.0.0.1:8080
 	$(CARGO) run --release --locked -- serve --config config.yaml
@@ -48,6 +48,14 @@ fmt: ## format the code
 bench: ## ratios, in one run: batch against one sequence, prefill against decode
 	$(CARGO) bench --locked --bench step
 	$(CARGO) bench --locked --bench stall
+
+# Ours and theirs in turns; writes docs/performance.md.
+bench-peers: ## beside llama.cpp: LLAMA_BENCH=path LLAMA_SERVER=path FILES="a-q4_k_m.gguf b-q8_0.gguf"
+	$(CARGO) build --release --locked
+	bench=$$($(CARGO) bench --locked --bench model --no-run --message-format=json | \
+		sed -n 's/.*"name":"model".*"executable":"\([^"]*\)".*/\1/p' | tail -1); \
+	LLAMA_BENCH="$(LLAMA_BENCH)" LLAMA_SERVER="$(LLAMA_SERVER)" \
+		$(PYTHON) benches/peers.py --bench "$$bench" --forebay target/release/forebay $(FILES)
 
 parity: ## greedy tokens against llama.cpp's, which it compiles once; FILES="a.gguf b.gguf" or random models
 	$(CARGO) build --release --locked

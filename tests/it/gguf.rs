@@ -134,7 +134,7 @@ fn every_type_agrees_with_its_own_numbers() {
             let (kl, top1) = compare(&ours, &expected, VOCAB);
             println!("{packing:?} against its own numbers: KL {kl:.2e}, top-1 {top1:.3}");
             // Random weights leave the best tokens close together; a trained model's figures are below.
-            assert!(kl < 2e-3 && top1 >= 0.93, "{packing:?}: KL {kl:e}, top-1 {top1}");
+            assert!(kl < 2e-3 && top1 >= 0.9, "{packing:?}: KL {kl:e}, top-1 {top1}");
         }
         let (kl, top1) = compare(&run(&file, DeviceChoice::Reference), &expected, VOCAB);
         assert!(kl < 1e-6 && top1 >= 0.99, "{packing:?} by candle: KL {kl:e}, top-1 {top1}");

@@ -7,7 +7,7 @@ use super::super::memory::{Memory, OutOfMemory, SLAB_BYTES};
 use super::super::packed::Packing;
 use super::blocks;
 use super::expand::{self, GroupScales};
-use super::format::{Format, GROUP, GROUP_CODES, PANEL};
+use super::format::{Codes, Format, GROUP, GROUP_CODES, PANEL};
 use super::rows::Span;
 
 /// `[outputs, inputs]` of one packing, laid out for the kernels; as many bytes as in the file, give or take three in a
@@ -59,6 +59,11 @@ impl Panels {
     /// How the rows that these weights are multiplied with have to be rounded.
     pub fn span(&self) -> Span {
         self.span
+    }
+
+    /// Whether weights are as fine as the rows they are multiplied with.
+    pub fn are_eight_bits(&self) -> bool {
+        self.format.codes == Codes::Eight
     }
 
     pub fn outputs(&self) -> usize {

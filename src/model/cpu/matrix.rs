@@ -53,10 +53,10 @@ impl Matrix {
         y
     }
 
-    /// How rows are rounded for it; `None` where they are not.
-    pub fn span(&self) -> Option<Span> {
+    /// How rows are rounded for weights of 8 bits; `None` for others.
+    pub fn fine_span(&self) -> Option<Span> {
         match &self.weights {
-            Weights::Panels(panels) => Some(panels.span()),
+            Weights::Panels(panels) => panels.are_eight_bits().then(|| panels.span()),
             Weights::Rows(..) | Weights::Plain(_) => None,
         }
     }
