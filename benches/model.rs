@@ -101,7 +101,13 @@ fn batch(sequences: usize, start: usize, token: impl Fn(usize, usize) -> u32, co
         }
         batch.tables.extend((0..BLOCKS_EACH).map(|i| BlockId((seq * BLOCKS_EACH + i) as u32)));
         let rows = row..batch.tokens.len();
-        batch.chunks.push(BatchChunk { seq: SeqId(seq as u64), rows, table: entry..batch.tables.len(), sample: true });
+        batch.chunks.push(BatchChunk {
+            seq: SeqId(seq as u64),
+            rows,
+            table: entry..batch.tables.len(),
+            sample: true,
+            proposed: 0,
+        });
     }
     batch
 }

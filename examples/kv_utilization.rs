@@ -13,7 +13,7 @@ use clap::Parser;
 use forebay::kv::BlockPool;
 use forebay::request::{Event, Limits, Priority, Prompt, RawRequest, Request};
 use forebay::scheduler::policy::PolicyConfig;
-use forebay::scheduler::{Config, Preemption, Scheduler, StepPlan};
+use forebay::scheduler::{Config, Preemption, Scheduler, Speculative, StepPlan};
 use forebay::step::{Outcome, Sampled, StepOutput};
 use forebay::units::{Micros, SeqId};
 use plotters::prelude::*;
@@ -105,6 +105,7 @@ fn config(max_num_seqs: usize, preemption: Preemption) -> Config {
     Config {
         // Its table compares reservation with paging; sharing would be a third thing.
         prefix_caching: false,
+        speculative: Speculative::Off,
         max_num_seqs,
         max_num_batched_tokens: 64,
         max_model_len: MAX_MODEL_LEN,

@@ -98,6 +98,9 @@ pub struct StepFacts {
     /// that were there.
     pub prefix_queries: usize,
     pub prefix_hits: usize,
+    /// Guesses that were computed, and those that were right.
+    pub proposed: usize,
+    pub accepted: usize,
     /// The time that was predicted for it.
     pub predicted: Option<Micros>,
     /// The pass failed as a whole and was rerun one sequence at a time.

@@ -35,9 +35,12 @@ pub struct BatchChunk {
     pub table: Range<usize>,
     /// Whether the logits of the last row are wanted and a token is drawn from them.
     pub sample: bool,
+    /// The last so many rows hold guesses. A token is drawn from the row before them and, as long as what was drawn is what
+    /// the next row guessed, from the rows after it.
+    pub proposed: usize,
 }
 
-/// What a step brought: one outcome for each chunk with `sample`, in chunk order.
+/// What a step brought: one outcome for each chunk with `sample`, in chunk order; one more for each guess that was right.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepOutput {
     pub outcomes: Vec<(SeqId, Outcome)>,

@@ -67,6 +67,7 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
             policy: config.policy,
             max_stall: config.engine.max_stall,
             prefix_caching: config.kv_cache.prefix_caching,
+            speculative: config.engine.speculative,
         },
         num_blocks: kv.num_blocks,
         block_size,

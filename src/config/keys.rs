@@ -194,6 +194,12 @@ pub const KEYS: &[Key] = &[
         "decode steps per call; commands are heard between calls",
     ),
     key(
+        "engine.speculative",
+        "off",
+        Kind::OneOf(&["off", "prompt_lookup"]),
+        "prompt_lookup guesses tokens from earlier text and checks them in the same step: the same answers in fewer steps",
+    ),
+    key(
         "engine.threads",
         "auto",
         Kind::AutoInteger { min: 1, max: 1_024 },
@@ -276,6 +282,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("block-size", "kv_cache.block_size"),
     ("kv-memory", "kv_cache.memory"),
     ("kv-dtype", "kv_cache.dtype"),
+    ("speculative", "engine.speculative"),
     ("log-level", "logging.level"),
     ("log-format", "logging.format"),
 ];

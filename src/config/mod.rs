@@ -16,9 +16,9 @@ use thiserror::Error;
 
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
 use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions};
-use crate::scheduler::Preemption;
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
 use crate::scheduler::thermal::Thresholds;
+use crate::scheduler::{Preemption, Speculative};
 use crate::units::Micros;
 
 pub use cli::{Command, InspectFormat};
@@ -92,6 +92,8 @@ pub struct EngineConfig {
     pub threads: Option<usize>,
     pub drain_timeout: Duration,
     pub stall_timeout: Duration,
+    /// Whether decodes carry guesses at how they go on.
+    pub speculative: Speculative,
 }
 
 #[derive(Clone, Debug)]
@@ -332,6 +334,7 @@ fn engine(read: &Reader) -> Result<EngineConfig, ConfigError> {
         max_num_seqs: read.integer("engine.max_num_seqs")? as usize,
         max_num_batched_tokens: read.integer("engine.max_num_batched_tokens")? as usize,
         max_model_len: read.auto("engine.max_model_len")?.map(|n| n as u32),
+        speculative: read.one_of("engine.speculative", &Speculative::ALL.map(|kind| (kind.name(), kind)))?,
         preemption: read.one_of("engine.preemption", &victims)?,
         max_stall: Some(read.ms("batching.max_stall_ms")?).filter(|stall| *stall > Micros::ZERO),
         multi_step_count: read.integer("engine.multi_step_count")? as usize,

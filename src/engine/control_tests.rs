@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::intake;
-use crate::scheduler::{self, Preemption};
+use crate::scheduler::{self, Preemption, Speculative};
 
 fn start() -> Tuning {
     Tuning {
@@ -11,6 +11,7 @@ fn start() -> Tuning {
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
             prefix_caching: true,
+            speculative: Speculative::Off,
             max_model_len: 1024,
             preemption: Preemption::MostRecent,
             policy: scheduler::policy::PolicyConfig::default(),

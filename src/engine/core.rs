@@ -174,6 +174,8 @@ impl<E: Executor> Core<E> {
             preempted: plan.preempted.len(),
             prefix_queries,
             prefix_hits,
+            proposed: plan.chunks.iter().map(|chunk| chunk.proposed as usize).sum(),
+            accepted: output.outcomes.len().saturating_sub(plan.chunks.iter().filter(|chunk| chunk.sample).count()),
             predicted: plan.predicted,
             rerun,
         });

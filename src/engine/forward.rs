@@ -39,10 +39,10 @@ struct Scoring {
     finite: bool,
 }
 
-/// Rows of a step whose logits are read: first those of prompts to be scored, then the one that a token is drawn from.
+/// Rows of a step whose logits are read: first those of prompts to be scored, then those that tokens are drawn from.
 struct Wanted {
     scored: Range<usize>,
-    drawn: Option<usize>,
+    drawn: Range<usize>,
 }
 
 impl Forward {
@@ -53,7 +53,7 @@ impl Forward {
 
     fn wanted(&self, batch: &StepBatch, chunk: &BatchChunk) -> Wanted {
         let rows = chunk.rows.clone();
-        let drawn = chunk.sample.then(|| rows.end - 1);
+        let drawn = if chunk.sample { rows.end - 1 - chunk.proposed..rows.end } else { rows.end..rows.end };
         let scored = self.sequences.get(&chunk.seq).and_then(|drawing| drawing.scoring.as_ref());
         let scored = scored.map_or(rows.end..rows.end, |scoring| {
             // The row at position `p` says how likely token `p + 1` was.
@@ -64,11 +64,12 @@ impl Forward {
         Wanted { scored, drawn }
     }
 
-    fn draw(&mut self, batch: &StepBatch, chunk: &BatchChunk, logits: &[f32]) -> Outcome {
+    /// From the logits of row `row`.
+    fn draw(&mut self, batch: &StepBatch, chunk: &BatchChunk, row: usize, logits: &[f32]) -> Outcome {
         let Some(drawing) = self.sequences.get_mut(&chunk.seq) else {
             return Outcome::Failed(SequenceFault::Forward);
         };
-        let position = batch.positions[chunk.rows.end - 1] + 1;
+        let position = batch.positions[row] + 1;
         match drawing.draw(logits, &mut self.row, position) {
             Ok(sampled) => Outcome::Token(sampled),
             Err(fault) => Outcome::Failed(fault),
@@ -156,7 +157,8 @@ impl Executor for Forward {
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
         let wanted: Vec<Wanted> = batch.chunks.iter().map(|chunk| self.wanted(batch, chunk)).collect();
-        let rows: Vec<usize> = wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn)).collect();
+        let rows: Vec<usize> =
+            wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())).collect();
         let logits = self.model.forward(batch, Rows::Picked(&rows)).map_err(|error| ExecuteError(error.to_string()))?;
         let mut row = logits.data.chunks_exact(logits.vocab);
         let mut outcomes = Vec::new();
@@ -166,10 +168,17 @@ impl Executor for Forward {
                     scoring.score(logits);
                 }
             }
-            if wanted.drawn.is_some()
-                && let Some(logits) = row.next()
-            {
-                outcomes.push((chunk.seq, self.draw(batch, chunk, logits)));
+            let mut right = true;
+            for (at, logits) in wanted.drawn.clone().zip(row.by_ref().take(wanted.drawn.len())) {
+                if !right {
+                    continue;
+                }
+                let outcome = self.draw(batch, chunk, at, logits);
+                right = match &outcome {
+                    Outcome::Token(sampled) => batch.tokens.get(at + 1) == Some(&sampled.token),
+                    Outcome::Failed(_) => false,
+                };
+                outcomes.push((chunk.seq, outcome));
             }
         }
         drop(row);

@@ -101,6 +101,8 @@ pub struct Metrics {
     preemptions: IntCounter,
     prefix_queries: IntCounter,
     prefix_hits: IntCounter,
+    spec_proposed: IntCounter,
+    spec_accepted: IntCounter,
     steps: IntCounter,
     step_reruns: IntCounter,
     batch_size: Histogram,
@@ -191,6 +193,8 @@ impl Metrics {
             self.preemptions.inc_by(facts.preempted as u64);
             self.prefix_queries.inc_by(facts.prefix_queries as u64);
             self.prefix_hits.inc_by(facts.prefix_hits as u64);
+            self.spec_proposed.inc_by(facts.proposed as u64);
+            self.spec_accepted.inc_by(facts.accepted as u64);
             self.batch_size.observe(facts.sequences as f64);
             self.batch_tokens.observe((facts.prefill_tokens + facts.decode_tokens) as f64);
         }

@@ -25,7 +25,9 @@ const SEQUENCES: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0
 const TOKENS: [f64; 13] = [1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
 
 /// Our name and vLLM's for the same series.
-const TWINS: [(&str, &str); 13] = [
+const TWINS: [(&str, &str); 15] = [
+    ("forebay_spec_proposed_total", "vllm:spec_decode_num_draft_tokens_total"),
+    ("forebay_spec_accepted_total", "vllm:spec_decode_num_accepted_tokens_total"),
     ("forebay_prefix_cache_queries_total", "vllm:prefix_cache_queries_total"),
     ("forebay_prefix_cache_hits_total", "vllm:prefix_cache_hits_total"),
     ("forebay_num_requests_running", "vllm:num_requests_running"),
@@ -103,6 +105,8 @@ pub fn register(registry: Registry) -> Metrics {
         preemptions: counter("forebay_preemptions_total", "Sequences that gave their blocks back to be recomputed."),
         prefix_queries: counter("forebay_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache."),
         prefix_hits: counter("forebay_prefix_cache_hits_total", "Prompt tokens that were found there, not computed."),
+        spec_proposed: counter("forebay_spec_proposed_total", "Tokens that were guessed and checked in a step."),
+        spec_accepted: counter("forebay_spec_accepted_total", "Those of them that were right."),
         steps: counter("forebay_engine_steps_total", "Forward passes."),
         step_reruns: counter("forebay_engine_step_reruns_total", "Passes that failed and were rerun one by one."),
         batch_size: histogram("forebay_batcher_batch_size", "Sequences per forward pass.", &SEQUENCES),

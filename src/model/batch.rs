@@ -150,7 +150,7 @@ mod tests {
 
     /// Two sequences over blocks of 4: positions 0..3 in block 2, position 4 in block 1 after block 0.
     fn batch() -> StepBatch {
-        let chunk = |seq, rows, table| BatchChunk { seq: SeqId(seq), rows, table, sample: true };
+        let chunk = |seq, rows, table| BatchChunk { seq: SeqId(seq), rows, table, sample: true, proposed: 0 };
         StepBatch {
             tokens: vec![1, 2, 3, 4],
             positions: vec![0, 1, 2, 4],

@@ -45,7 +45,13 @@ fn chunk(tokens: &[u32], start: u32, table: &[u32]) -> StepBatch {
         slots: positions.iter().map(slot).collect(),
         positions,
         tables: table.iter().map(|&block| BlockId(block)).collect(),
-        chunks: vec![BatchChunk { seq: SeqId(1), rows: 0..tokens.len(), table: 0..table.len(), sample: true }],
+        chunks: vec![BatchChunk {
+            seq: SeqId(1),
+            rows: 0..tokens.len(),
+            table: 0..table.len(),
+            sample: true,
+            proposed: 0,
+        }],
         copies: vec![],
     }
 }

@@ -122,11 +122,11 @@ fn any_level() -> impl Strategy<Value = Level> {
 prop_compose! {
     fn any_config()(
         kind in 0usize..3, burst in 1usize..10, max_batch in 1usize..5, max_num_seqs in 1usize..8, max_num_batched_tokens in 1usize..40,
-        preemption in any_preemption(), prefix_caching: bool, stall_micros in prop_oneof![Just(None), (1u64..5_000).prop_map(Some)],
+        preemption in any_preemption(), prefix_caching: bool, guessing: bool, stall_micros in prop_oneof![Just(None), (1u64..5_000).prop_map(Some)],
     ) -> Config {
         let kind = PolicyKind::ALL[kind];
         let policy = PolicyConfig { kind, decode_burst_budget: burst, min_batch: 1, max_batch };
-        Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption, policy, max_stall: stall_micros.map(Micros), prefix_caching }
+        Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption, policy, max_stall: stall_micros.map(Micros), prefix_caching, speculative: guesses(guessing) }
     }
 }
 

@@ -21,6 +21,7 @@ mod planning;
 pub mod policy;
 mod preempt;
 mod sequence;
+mod speculate;
 mod views;
 
 use std::collections::VecDeque;
@@ -36,6 +37,7 @@ pub use policy::thermal;
 pub use policy::{PolicyConfig, PolicyConfigError, PolicyExecutor, PolicyKind};
 pub use preempt::Preemption;
 use sequence::{Advance, Running, Waiting};
+pub use speculate::Speculative;
 use thermal::Level;
 pub use views::Backlog;
 
@@ -53,6 +55,8 @@ pub struct Config {
     pub max_stall: Option<Micros>,
     /// Whether blocks of earlier sequences are used again by those that begin in the same way.
     pub prefix_caching: bool,
+    /// Whether decodes carry guesses at how they go on.
+    pub speculative: Speculative,
 }
 
 impl Config {
@@ -136,7 +140,8 @@ impl Scheduler {
             let Some(running) = self.find(chunk.seq) else { continue };
             let (row, entry) = (batch.tokens.len(), batch.tables.len());
             let range = chunk.tokens.start as usize..chunk.tokens.end as usize;
-            batch.tokens.extend_from_slice(&running.tokens()[range]);
+            let guesses = speculate::lookup(running.tokens(), chunk.proposed as usize);
+            batch.tokens.extend(running.tokens()[range.start..range.end - guesses.len()].iter().chain(guesses));
             batch.positions.extend(chunk.tokens.clone());
             batch.slots.extend(chunk.tokens.clone().map(|p| running.table.slot(p, pool.block_size())));
             batch.tables.extend(running.table.ids());
@@ -145,6 +150,7 @@ impl Scheduler {
                 rows: row..batch.tokens.len(),
                 table: entry..batch.tables.len(),
                 sample: chunk.sample,
+                proposed: guesses.len(),
             });
         }
         batch.copies = plan.copies.clone();
@@ -154,17 +160,15 @@ impl Scheduler {
     /// Takes in what the step brought: sequences advance, and those that ended leave, their blocks free. Returns what
     /// the clients hear, in chunk order.
     pub fn commit(&mut self, plan: StepPlan, output: &StepOutput, pool: &mut BlockPool) -> Vec<(SeqId, Event)> {
-        let mut outcomes = output.outcomes.iter();
-        let mut next = outcomes.next();
+        let mut outcomes = &output.outcomes[..];
         self.pinned.drain(..).for_each(|block| pool.give_back(block));
         let heard = |found: &Found| (found.seq, Event::Admitted { cached_tokens: found.cached_tokens });
         let mut events: Vec<_> = plan.found.iter().filter(|found| found.first).map(heard).collect();
         for chunk in plan.chunks {
-            let outcome = next.filter(|(seq, _)| *seq == chunk.seq).map(|(_, outcome)| outcome);
-            if outcome.is_some() {
-                next = outcomes.next();
-            }
-            self.advance(chunk, outcome, pool, &mut events);
+            let count = outcomes.iter().take_while(|(seq, _)| *seq == chunk.seq).count();
+            let (own, others) = outcomes.split_at(count);
+            outcomes = others;
+            self.advance(chunk, own, pool, &mut events);
         }
         events
     }
@@ -172,31 +176,42 @@ impl Scheduler {
     fn advance(
         &mut self,
         chunk: Chunk,
-        outcome: Option<&Outcome>,
+        outcomes: &[(SeqId, Outcome)],
         pool: &mut BlockPool,
         events: &mut Vec<(SeqId, Event)>,
     ) {
         let seq = chunk.seq;
         let max_model_len = self.config.max_model_len;
         let Some(running) = self.find_mut(seq) else { return };
-        running.computed = chunk.tokens.end;
+        let drawn = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Token(_))).count() as u32;
+        // Each token drawn but the last was guessed, and its keys and values are in place; the other guesses were wrong.
+        let accepted = drawn.saturating_sub(1).min(chunk.proposed);
+        running.computed = chunk.tokens.end - chunk.proposed + accepted;
+        if chunk.proposed > 0 {
+            running.luck.note(chunk.proposed as usize, accepted as usize, running.generated());
+        }
+        let failed = outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
+        let mut end = (outcomes.is_empty() && chunk.sample).then_some(Event::Failed(RequestError::StepFailed));
+        for (_, outcome) in outcomes {
+            end = match outcome {
+                Outcome::Failed(SequenceFault::Forward) => Some(Event::Failed(RequestError::StepFailed)),
+                Outcome::Failed(SequenceFault::NonFiniteLogits) => Some(Event::Failed(RequestError::NonFiniteLogits)),
+                Outcome::Token(sampled) => {
+                    events.push((seq, Event::Token(sampled.clone())));
+                    match running.emit(sampled.token, max_model_len) {
+                        Advance::Continues => None,
+                        Advance::Ends(reason) => Some(Event::Finished(reason)),
+                    }
+                }
+            };
+            if end.is_some() {
+                break;
+            }
+        }
         // A failed step may have left anything in its blocks.
-        if !matches!(outcome, Some(Outcome::Failed(_))) && (outcome.is_some() || !chunk.sample) {
+        if !failed && (!outcomes.is_empty() || !chunk.sample) {
             running.publish(pool);
         }
-        let end = match outcome {
-            None if chunk.sample => Some(Event::Failed(RequestError::StepFailed)),
-            None => None,
-            Some(Outcome::Failed(SequenceFault::Forward)) => Some(Event::Failed(RequestError::StepFailed)),
-            Some(Outcome::Failed(SequenceFault::NonFiniteLogits)) => Some(Event::Failed(RequestError::NonFiniteLogits)),
-            Some(Outcome::Token(sampled)) => {
-                events.push((seq, Event::Token(sampled.clone())));
-                match running.emit(sampled.token, max_model_len) {
-                    Advance::Continues => None,
-                    Advance::Ends(reason) => Some(Event::Finished(reason)),
-                }
-            }
-        };
         if let Some(end) = end {
             events.push((seq, end));
             self.abort(seq, pool);

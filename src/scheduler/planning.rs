@@ -51,6 +51,7 @@ impl Scheduler {
             if turn.prefill_ids.is_empty() { Some(Wait::DecodeBurst) } else { self.admit(&mut draft, pool) };
         self.extend_late_decodes(&turn, &mut draft, pool);
         self.extend_oldest_if_nobody(&mut draft, pool);
+        self.speculate(&mut draft, pool);
         let plan = self.settle(draft, prompts_wait);
         (!plan.chunks.is_empty()).then_some(plan)
     }

@@ -7,6 +7,7 @@ use crate::units::{Micros, SeqId, TokenId};
 
 use super::plan::Chunk;
 use super::policy::SessionView;
+use super::speculate::Luck;
 
 /// Without blocks: new, or preempted and to be recomputed.
 #[derive(Debug)]
@@ -45,6 +46,7 @@ pub struct Running {
     pub passed_over: u32,
     /// When the plan after its newest token was made; `None` until then.
     pub token_at: Option<Micros>,
+    pub luck: Luck,
 }
 
 /// What a new token means for its sequence.
@@ -89,6 +91,7 @@ impl Waiting {
             arrival: self.arrival,
             passed_over: 0,
             token_at: None,
+            luck: Luck::default(),
         }
     }
 
@@ -164,6 +167,7 @@ impl Running {
         Chunk {
             seq: self.id(),
             tokens: self.computed..end,
+            proposed: 0,
             sample: end as usize == self.tokens.len(),
             decode: self.is_decoding(),
         }

@@ -28,3 +28,4 @@ mod params;
 mod prefix;
 mod rig;
 mod server;
+mod speculative;

@@ -62,7 +62,7 @@ pub fn forward(
         let table = batch.tables.len();
         batch.tables.extend(&sequence.table);
         let (rows, table) = (start..batch.tokens.len(), table..batch.tables.len());
-        batch.chunks.push(BatchChunk { seq: sequence.seq, rows, table, sample: true });
+        batch.chunks.push(BatchChunk { seq: sequence.seq, rows, table, sample: true, proposed: 0 });
     }
     let logits = model.forward(&batch, rows).unwrap();
     (logits, batch.chunks.into_iter().map(|chunk| chunk.rows).collect())

@@ -18,7 +18,7 @@ use forebay::model::{self, LoadOptions, Source};
 use forebay::request::{Event, FinishReason, Limits, Prompt, RawRequest, Request, RequestError};
 use forebay::scheduler::policy::PolicyConfig;
 use forebay::scheduler::thermal::Thresholds;
-use forebay::scheduler::{self, Preemption};
+use forebay::scheduler::{self, Preemption, Speculative};
 use forebay::units::{SeqId, TokenId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -44,6 +44,7 @@ pub struct Setup {
     pub queue_capacity: usize,
     pub preemption: Preemption,
     pub prefix_caching: bool,
+    pub speculative: Speculative,
 }
 
 impl Default for Setup {
@@ -56,6 +57,7 @@ impl Default for Setup {
             queue_capacity: 1_000,
             preemption: Preemption::MostRecent,
             prefix_caching: true,
+            speculative: Speculative::Off,
         }
     }
 }
@@ -75,6 +77,7 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
     model.allocate_kv(setup.num_blocks, BLOCK_SIZE).expect("memory for the cache");
     let scheduler = scheduler::Config {
         prefix_caching: setup.prefix_caching,
+        speculative: setup.speculative,
         max_num_seqs: setup.max_num_seqs,
         max_num_batched_tokens: setup.max_num_batched_tokens,
         max_model_len: context.min(setup.num_blocks * BLOCK_SIZE),
