@@ -49,6 +49,8 @@ struct Measured {
     window_tokens: u64,
     steps: Window,
     ttft: Window,
+    /// When the last step ended, unless there was nothing to do since.
+    returned_at: Option<Micros>,
 }
 
 /// What a [`Home`] is made of.
@@ -71,6 +73,7 @@ impl Home {
             window_tokens: 0,
             steps: Window::new(SAMPLES),
             ttft: Window::new(SAMPLES),
+            returned_at: None,
         };
         Home {
             inbox: Inbox::new(tuning, thermal),
@@ -260,13 +263,18 @@ impl Home {
         let now = self.clock.now();
         self.inbox.leaves(now, plan.predicted);
         self.heartbeat.begin(now);
+        if let Some(returned) = self.measured.returned_at.take() {
+            self.metrics.engine_gap(now.since(returned));
+        }
         now
     }
 
     /// The core is back from the step that began at `began`; returns how long it took.
     pub fn returned(&mut self, began: Micros) -> Micros {
-        let elapsed = self.clock.now().since(began);
+        let now = self.clock.now();
+        let elapsed = now.since(began);
         self.measured.steps.push(elapsed);
+        self.measured.returned_at = Some(now);
         elapsed
     }
 
@@ -322,6 +330,7 @@ impl Home {
     /// Nothing to compute: whoever waits for the drain has an answer.
     pub fn rest<E: Executor>(&mut self, core: &Core<E>) {
         self.heartbeat.rest();
+        self.measured.returned_at = None;
         if self.inbox.is_draining() && core.is_idle() {
             for reply in self.drains.drain(..) {
                 let _ = reply.send(());

@@ -108,6 +108,7 @@ pub struct Metrics {
     batch_size: Histogram,
     batch_tokens: Histogram,
     step_duration: Histogram,
+    engine_gap: Histogram,
     stalls: IntCounter,
     batches: IntCounterVec,
     flushed_requests: Histogram,
@@ -161,6 +162,11 @@ impl Metrics {
     pub fn step_time(&self, elapsed: Micros, max_stall: Option<Micros>) {
         self.step_duration.observe(elapsed.as_secs_f64());
         self.stalls.inc_by(max_stall.is_some_and(|max| elapsed > max).into());
+    }
+
+    /// Between two steps while there was work: what the device stood idle.
+    pub fn engine_gap(&self, gap: Micros) {
+        self.engine_gap.observe(gap.as_secs_f64());
     }
 
     /// A later token, this long after the one before it; time spent preempted counts.

@@ -21,6 +21,7 @@ const E2E: [f64; 20] = [
     1920.0,
 ];
 const STEP: [f64; 15] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
+const GAP: [f64; 11] = [0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.1];
 const SEQUENCES: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 const TOKENS: [f64; 13] = [1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
 
@@ -112,6 +113,11 @@ pub fn register(registry: Registry) -> Metrics {
         batch_size: histogram("forebay_batcher_batch_size", "Sequences per forward pass.", &SEQUENCES),
         batch_tokens: histogram("forebay_batcher_batch_tokens", "Tokens per forward pass.", &TOKENS),
         step_duration: histogram("forebay_engine_step_seconds", "One call of the engine's step.", &STEP),
+        engine_gap: histogram(
+            "forebay_engine_gap_seconds",
+            "Between the end of a step and the start of the next while there was work.",
+            &GAP,
+        ),
         stalls: counter("forebay_stall_budget_exceeded_total", "Steps that took longer than max_stall_ms."),
         batches: labelled(
             "forebay_batches_released_total",

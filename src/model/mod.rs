@@ -6,7 +6,7 @@
 //! load.rs ┬ arch.rs (config.json → spec.rs) ┬ weights/ (checked files → tensors)
 //!         └ gguf/ (one file with everything) ┘
 //! forward: batch.rs (StepBatch checked → flat indices) → kv_memory.rs (copies) → decoder.rs → backend.rs
-//!                                                                     cpu.rs over kernels ┴ candle.rs: CUDA, Metal, oracle
+//!                                                                     cpu/ over kernels ┴ candle.rs: CUDA, Metal, oracle
 //! ```
 //! On the CPU a sequence's logits do not depend, to the last bit, on who shares its step, how its prompt was cut into
 //! chunks, which blocks hold its past, or how many threads compute.

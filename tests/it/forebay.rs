@@ -412,3 +412,15 @@ async fn the_admin_routes_can_be_switched_off_and_do_not_answer_web_pages() {
     assert_eq!(page.send().await.expect("an answer").status(), 403);
     assert_eq!(get(&server, "/admin/state").await["paused"], false);
 }
+
+#[tokio::test]
+async fn the_gap_between_steps_is_measured_while_there_is_work() {
+    let server = Server::start(&[]);
+    for n in 0..2 {
+        assert_eq!(post(server.at("/v1/completions"), prompt(n, 20)).await.0, 200);
+    }
+    let steps = server.metric("forebay_engine_steps_total").await;
+    let gaps = server.metric("forebay_engine_gap_seconds_count").await;
+    // None before the first step, and none while the server waited for the second request.
+    assert_eq!(gaps, steps - 2.0);
+}
