@@ -56,7 +56,7 @@ fn next_token(tokens: impl Iterator<Item = TokenId>) -> TokenId {
     if tokens.peek() == Some(&2) {
         let length = tokens.count() as TokenId;
         // Every seventh turn goes wrong.
-        return 2 + if length % 35 == 0 { 9 } else { length % 5 };
+        return 2 + if length.is_multiple_of(35) { 9 } else { length % 5 };
     }
     let hash = tokens.fold(7u64, |h, token| (h ^ u64::from(token)).wrapping_mul(0x0100_0000_01B3).rotate_left(23));
     2 + (hash % 250) as TokenId
