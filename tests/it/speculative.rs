@@ -17,10 +17,13 @@ fn prompts() -> Vec<Vec<TokenId>> {
 }
 
 async fn all(rig: &Rig, prompts: &[Vec<TokenId>], max_tokens: i64) -> Vec<Vec<Sampled>> {
+    // All at once, so that the same steps are planned whatever the machine does meanwhile.
+    rig.handle.pause().await.expect("a loop");
     let mut running = Vec::new();
     for prompt in prompts {
         running.push(rig.submit(prompt, max_tokens).await);
     }
+    rig.handle.resume().await.expect("a loop");
     let mut answers = Vec::new();
     for mut events in running {
         let mut tokens = Vec::new();

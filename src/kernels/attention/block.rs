@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::super::lanes::{self, LANES, Lanes};
 use super::super::packed::halves;
 use super::cache::{Cache, GROUP, KvDtype, SCALE, key_at, key_scale_at, padded};
+use super::element::{Bf16, Element, F16, F32, Q8};
 
 /// Rows of queries that are computed together.
 pub(super) const ROWS: usize = 8;
@@ -472,62 +473,5 @@ unsafe fn columns<V: Lanes, E: Element, const R: usize, const C: usize>(
                 sum.store(out.add(r * width + d + c * LANES));
             }
         }
-    }
-}
-
-/// How a cached number is stored.
-trait Element {
-    const SIZE: usize;
-    /// Whether every 32 dimensions have a scale before them.
-    const SCALED: bool = false;
-
-    /// # Safety
-    /// The processor has the instructions of `V`; `at` points at sixteen numbers.
-    unsafe fn load<V: Lanes>(at: *const u8) -> V;
-}
-
-struct F32;
-struct F16;
-struct Bf16;
-struct Q8;
-
-impl Element for F32 {
-    const SIZE: usize = 4;
-
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(at: *const u8) -> V {
-        // SAFETY: as the caller promises.
-        unsafe { V::load(at.cast()) }
-    }
-}
-
-impl Element for F16 {
-    const SIZE: usize = 2;
-
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(at: *const u8) -> V {
-        // SAFETY: as the caller promises.
-        unsafe { V::load_f16(at.cast()) }
-    }
-}
-
-impl Element for Bf16 {
-    const SIZE: usize = 2;
-
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(at: *const u8) -> V {
-        // SAFETY: as the caller promises.
-        unsafe { V::load_bf16(at.cast()) }
-    }
-}
-
-impl Element for Q8 {
-    const SIZE: usize = 1;
-    const SCALED: bool = true;
-
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(at: *const u8) -> V {
-        // SAFETY: as the caller promises.
-        unsafe { V::load_i8(at.cast()) }
     }
 }

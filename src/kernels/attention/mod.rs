@@ -11,6 +11,7 @@
 
 mod block;
 mod cache;
+mod element;
 
 use std::cell::RefCell;
 use std::ops::Range;
