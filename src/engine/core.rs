@@ -192,10 +192,8 @@ impl<E: Executor> Core<E> {
     /// A step failed as a whole: each sequence runs alone, so that only the culprit fails.
     fn run_one_by_one(&mut self, batch: &StepBatch) -> StepOutput {
         let mut outcomes = Vec::new();
-        for (i, chunk) in batch.chunks.iter().enumerate() {
-            // The copies are orders for the whole step; carrying them out again changes nothing.
-            let copies = if i == 0 { batch.copies.clone() } else { Vec::new() };
-            match self.try_run(&alone(batch, chunk, copies)) {
+        for chunk in &batch.chunks {
+            match self.try_run(&alone(batch, chunk)) {
                 Ok(output) => outcomes.extend(output.outcomes),
                 Err(_) => outcomes.push((chunk.seq, Outcome::Failed(SequenceFault::Forward))),
             }
@@ -270,18 +268,17 @@ fn ended(report: &StepReport) -> impl Iterator<Item = SeqId> + '_ {
     report.events.iter().filter_map(last)
 }
 
-/// The part of a batch that belongs to one chunk.
-fn alone(
-    batch: &StepBatch,
-    chunk: &BatchChunk,
-    copies: Vec<(crate::units::BlockId, crate::units::BlockId)>,
-) -> StepBatch {
+/// The part of a batch that belongs to one chunk, with the copies into its own blocks: another's pass may have failed before
+/// it made any.
+fn alone(batch: &StepBatch, chunk: &BatchChunk) -> StepBatch {
     let rows = chunk.rows.clone();
+    let table = &batch.tables[chunk.table.clone()];
+    let copies = batch.copies.iter().filter(|(_, to)| table.contains(to)).copied().collect();
     StepBatch {
         tokens: batch.tokens[rows.clone()].to_vec(),
         positions: batch.positions[rows.clone()].to_vec(),
         slots: batch.slots[rows.clone()].to_vec(),
-        tables: batch.tables[chunk.table.clone()].to_vec(),
+        tables: table.to_vec(),
         chunks: vec![BatchChunk { rows: 0..rows.len(), table: 0..chunk.table.len(), ..chunk.clone() }],
         copies,
     }

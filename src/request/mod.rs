@@ -367,8 +367,10 @@ impl RawRequest {
 
     fn cache_use(&self) -> Result<CacheUse, RequestError> {
         let salt = self.cache_salt.as_deref().unwrap_or_default();
-        if self.cache_salt.is_some() && (salt.is_empty() || salt.len() > MAX_SALT_BYTES) {
-            return Err(RequestError::invalid("cache_salt", format!("must have 1 to {MAX_SALT_BYTES} bytes")));
+        let odd = salt.is_empty() || salt.len() > MAX_SALT_BYTES || salt.chars().any(char::is_control);
+        if self.cache_salt.is_some() && odd {
+            let message = format!("must have 1 to {MAX_SALT_BYTES} bytes and no control characters");
+            return Err(RequestError::invalid("cache_salt", message));
         }
         Ok(CacheUse { declined: self.cache_prompt == Some(false), salt: salt.into() })
     }

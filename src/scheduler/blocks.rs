@@ -21,9 +21,15 @@ impl Look {
     }
 
     fn give_back(&mut self, pool: &mut BlockPool) {
+        self.give_back_partial(pool);
         let Some(reused) = self.reused.take() else { return };
-        let partial = reused.partial.map(|(block, _)| block);
-        partial.into_iter().chain(reused.blocks.into_iter().rev()).for_each(|block| pool.give_back(block));
+        reused.blocks.into_iter().rev().for_each(|block| pool.give_back(block));
+    }
+
+    /// What was to be copied is computed instead.
+    fn give_back_partial(&mut self, pool: &mut BlockPool) {
+        let partial = self.reused.as_mut().and_then(|reused| reused.partial.take());
+        partial.into_iter().for_each(|(block, _)| pool.give_back(block));
     }
 }
 
@@ -70,6 +76,13 @@ impl Scheduler {
                 return Some(if hot { Wait::Thermal } else { Wait::Seats });
             }
             let mut look = self.look_up(waiting, pool);
+            // Blocks for all that is known, not only for the first chunk: half a prompt in the pool helps nobody. And for
+            // the token to be drawn, or the new one would be the first victim of its own first decode.
+            let needed = pool.blocks_for(waiting.known() + 1) - look.blocks();
+            if needed + owed > pool.free() {
+                // The source of a copy is held beside them: a sequence that needs the whole pool would wait for ever.
+                look.give_back_partial(pool);
+            }
             let cached = look.reused.as_ref().map_or(0, |reused| reused.tokens(pool.block_size()));
             let tokens = match draft.affordable(cached, waiting.known() - cached, &self.cost) {
                 Ok(tokens) => tokens,
@@ -78,9 +91,6 @@ impl Scheduler {
                     return Some(short);
                 }
             };
-            // Blocks for all that is known, not only for the first chunk: half a prompt in the pool helps nobody. And for
-            // the token to be drawn, or the new one would be the first victim of its own first decode.
-            let needed = pool.blocks_for(waiting.known() + 1) - look.blocks();
             if needed + owed > pool.free() {
                 look.give_back(pool);
                 return Some(Wait::Blocks);

@@ -362,6 +362,15 @@ fn those_that_begin_alike_compute_their_beginning_once() {
     assert_eq!(only(0), "c[0..12] f[0..4] (0 copied); c+1 f[4..12] (0 copied); f+1 (0 copied)");
 }
 
+#[test]
+fn who_needs_every_block_computes_what_it_cannot_copy() {
+    let caching = Config { prefix_caching: true, ..ROOMY };
+    // Sequences 2 and 5 share ten tokens, and each takes the whole pool: none is left for a third block to copy from.
+    let run = run(&jobs_of("1+1 1+1 12+2@5 1+1 1+1 12+2@12"), caching, 4, 4);
+    assert_eq!(run.trace[run.trace.len() - 2..], ["f[8..12]", "f+1"]);
+    assert_eq!(run.cached, 8);
+}
+
 proptest! {
     /// Blocks are recounted, budgets and seats checked, and the number of steps bounded inside `run`.
     #[test]

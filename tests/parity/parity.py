@@ -196,7 +196,7 @@ def main():
     CACHE.mkdir(exist_ok=True)
     files = [pathlib.Path(name) for name in sys.argv[1:]] or models()
     binary = pathlib.Path(os.environ.get("FOREBAY", REPO / "target/release/forebay"))
-    serve = lambda model: Server([binary, "serve", "--model", model, "--max-model-len", "512"], "/health/ready")
+    serve = lambda model: Server([binary, "serve", "--model", model, "--max-model-len", "512", "--kv-dtype", "f32"], "/health/ready")
     wide = {file: widened(file) for file in files}
     print(f"\n| file | steps | lead > {CLEAR_LEAD} | of those equal | the exact model is with us in the others "
           "| equal of all | mean Δlogprob |")
