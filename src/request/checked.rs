@@ -1,0 +1,85 @@
+//! A raw request whose numbers are in range, and the only place where a [`Request`] is built.
+
+use crate::units::{Micros, SeqId, TokenId};
+
+use super::check::check_prompt_length;
+use super::{CacheUse, Limits, Origin, Priority, Request, RequestError, SamplingParams, Shaping};
+
+/// A raw request whose numbers are in range; only its prompt is not tokens yet.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    pub(super) strict: bool,
+    pub(super) max_tokens: Option<u32>,
+    pub(super) default_max_tokens: Option<u32>,
+    pub(super) choices: u32,
+    pub(super) sampling: SamplingParams,
+    pub(super) shaping: Shaping,
+    pub(super) stop_tokens: Vec<TokenId>,
+    pub(super) ignore_eos: bool,
+    pub(super) logprobs: Option<u32>,
+    pub(super) prompt_logprobs: Option<u32>,
+    /// At most as many tokens of the prompt are used, its last ones.
+    pub(super) truncate: Option<u32>,
+    pub(super) cache: CacheUse,
+    pub(super) priority: Priority,
+    pub(super) deadline: Option<Micros>,
+    pub(super) origin: Origin,
+}
+
+/// What [`Checked::into_requests`] made: one request per choice.
+#[derive(Clone, Debug)]
+pub struct Built {
+    pub requests: Vec<Request>,
+    /// The client asked for more tokens than the context leaves; it gets what is left.
+    pub max_tokens_clamped: bool,
+}
+
+impl Checked {
+    pub fn choices(&self) -> u32 {
+        self.choices
+    }
+
+    /// Builds one request per choice. `ids` yields fresh sequence ids; `eos` are the model's end tokens.
+    pub fn into_requests(
+        self,
+        mut prompt: Vec<TokenId>,
+        eos: &[TokenId],
+        limits: &Limits,
+        mut ids: impl FnMut() -> SeqId,
+    ) -> Result<Built, RequestError> {
+        let cut = self.truncate.map_or(0, |most| prompt.len().saturating_sub(most as usize));
+        prompt.drain(..cut);
+        check_prompt_length(prompt.len(), limits)?;
+        let room = limits.max_model_len - prompt.len() as u32;
+        if let Some(most) = self.max_tokens.filter(|most| self.strict && *most > room) {
+            let message = format!("is {most}, but the prompt of {} leaves {room} in the context", prompt.len());
+            return Err(RequestError::invalid("max_tokens", message));
+        }
+        let asked = self.max_tokens.or(self.default_max_tokens);
+        let mut stop_tokens = self.stop_tokens;
+        if !self.ignore_eos {
+            stop_tokens.extend_from_slice(eos);
+        }
+        let requests = (0..self.choices).map(|choice| Request {
+            id: ids(),
+            prompt: prompt.clone(),
+            max_tokens: asked.unwrap_or(room).min(room),
+            stop_tokens: stop_tokens.clone(),
+            sampling: SamplingParams { seed: choice_seed(self.sampling.seed, choice), ..self.sampling },
+            shaping: self.shaping.clone(),
+            logprobs: self.logprobs,
+            prompt_logprobs: self.prompt_logprobs,
+            cache: self.cache.clone(),
+            priority: self.priority,
+            deadline: self.deadline,
+            origin: self.origin.clone(),
+        });
+        Ok(Built { requests: requests.collect(), max_tokens_clamped: self.max_tokens.is_some_and(|n| n > room) })
+    }
+}
+
+/// Choice 0 keeps the request's seed, so that `n` = 1 and the first of `n` = 4 agree; the others are spread by the
+/// golden-ratio increment of SplitMix64 (Steele, Lea, Flood 2014).
+fn choice_seed(seed: u64, choice: u32) -> u64 {
+    seed.wrapping_add(u64::from(choice).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}

@@ -1,0 +1,185 @@
+//! What a route heard, and the checks that need no tokenizer.
+
+use crate::units::Micros;
+
+use super::check::{check_prompt_length, check_stops, check_tokens, integer, number};
+use super::{CacheUse, Checked, Limits, Origin, Priority, RawShaping, RequestError, SamplingParams, TemplateOptions};
+
+/// What a route understood of its JSON, before any limit was checked. Numbers are as wide as JSON's.
+#[derive(Clone, Debug, Default)]
+pub struct RawRequest {
+    pub prompt: Prompt,
+    /// The text of the prompt is wanted too.
+    pub echo: bool,
+    /// A `max_tokens` beyond the context is refused instead of clamped.
+    pub strict: bool,
+    pub template: TemplateOptions,
+    pub max_tokens: Option<i64>,
+    /// The name under which the route knows `max_tokens`, for error messages.
+    pub max_tokens_param: &'static str,
+    /// Used when `max_tokens` is absent; `None` means the rest of the context.
+    pub default_max_tokens: Option<u32>,
+    pub n: Option<i64>,
+    pub temperature: Option<f64>,
+    pub top_p: Option<f64>,
+    pub top_k: Option<i64>,
+    pub min_p: Option<f64>,
+    pub typical_p: Option<f64>,
+    pub seed: Option<i64>,
+    pub shaping: RawShaping,
+    pub stop: Vec<String>,
+    /// The stop string or token that ended the completion is part of its text.
+    pub include_stop: bool,
+    /// Special tokens are spelled out in the text.
+    pub keep_special_tokens: bool,
+    pub stop_token_ids: Vec<i64>,
+    pub ignore_eos: bool,
+    /// How many alternatives to report beside each sampled token's own logprob; `None` reports nothing.
+    pub logprobs: Option<i64>,
+    /// The name under which the route knows `logprobs`.
+    pub logprobs_param: &'static str,
+    /// The same for each token of the prompt but the first.
+    pub prompt_logprobs: Option<i64>,
+    /// The name under which the route knows `prompt_logprobs`.
+    pub prompt_logprobs_param: &'static str,
+    /// Only so many of the prompt's last tokens are used; -1 is as many as fit.
+    pub truncate_prompt_tokens: Option<i64>,
+    pub priority: Priority,
+    /// Whether blocks of the KV cache may be shared with other requests; `None` is yes.
+    pub cache_prompt: Option<bool>,
+    /// Only requests with the same one share.
+    pub cache_salt: Option<String>,
+    /// Milliseconds after `origin.received` by which the whole answer must be there. `deadline_ms` is its other name; of
+    /// two, the shorter counts.
+    pub timeout_ms: Option<i64>,
+    pub deadline_ms: Option<i64>,
+    pub origin: Origin,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prompt {
+    Text(String),
+    Tokens(Vec<i64>),
+    Chat(Vec<ChatMessage>),
+    /// The text before and after a hole that the model is to fill.
+    Infill {
+        before: String,
+        after: String,
+    },
+}
+
+impl Default for Prompt {
+    fn default() -> Prompt {
+        Prompt::Text(String::new())
+    }
+}
+
+/// One message of a chat, its content parts already joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatMessage {
+    pub role: String,
+    pub content: String,
+    pub name: Option<String>,
+}
+
+/// A salt is kept with each first block of its requests.
+const MAX_SALT_BYTES: usize = 256;
+
+impl RawRequest {
+    /// Checks everything that needs no tokenizer. `entropy` becomes the seed when the client gave none.
+    pub fn check(&self, limits: &Limits, entropy: u64) -> Result<Checked, RequestError> {
+        let param = |name: &'static str, fallback: &'static str| if name.is_empty() { fallback } else { name };
+        let max_tokens_param = param(self.max_tokens_param, "max_tokens");
+        let logprobs_param = param(self.logprobs_param, "logprobs");
+        let prompt_logprobs_param = param(self.prompt_logprobs_param, "prompt_logprobs");
+        let truncate = self.truncation(limits)?;
+        match &self.prompt {
+            // Cut before its length matters.
+            Prompt::Tokens(tokens) if truncate.is_some() && !tokens.is_empty() => {}
+            prompt => prompt.check_size(limits)?,
+        }
+        check_stops(&self.stop, limits)?;
+        self.template.check()?;
+        let defaults = &limits.defaults;
+        let shaping = self.shaping.check(limits)?;
+        if let Some(most) = self.max_tokens.filter(|most| *most > 0 && i64::from(shaping.min_tokens) > *most) {
+            let message = format!("is {}, but {max_tokens_param} is {most}", shaping.min_tokens);
+            return Err(RequestError::invalid("min_tokens", message));
+        }
+        Ok(Checked {
+            strict: self.strict,
+            // More than the context is clamped later, so only the sign matters here.
+            max_tokens: integer(max_tokens_param, self.max_tokens, 1, i64::MAX)?.map(|n| n.min(u32::MAX.into()) as u32),
+            default_max_tokens: self.default_max_tokens,
+            choices: integer("n", self.n, 1, limits.max_choices.into())?.unwrap_or(1) as u32,
+            sampling: SamplingParams {
+                temperature: number("temperature", self.temperature.or(defaults.temperature), 0.0, 2.0)?.unwrap_or(1.0),
+                top_p: number("top_p", self.top_p.or(defaults.top_p), 0.0, 1.0)?.unwrap_or(1.0),
+                // -1 is vLLM's way to say "off".
+                top_k: integer("top_k", self.top_k.or(defaults.top_k), -1, i64::from(u32::MAX))?.unwrap_or(0).max(0)
+                    as u32,
+                min_p: number("min_p", self.min_p.or(defaults.min_p), 0.0, 1.0)?.unwrap_or(0.0),
+                typical_p: number("typical_p", self.typical_p.or(defaults.typical_p), 0.0, 1.0)?.unwrap_or(1.0),
+                seed: self.seed.map_or(entropy, |seed| seed as u64),
+            },
+            shaping,
+            stop_tokens: check_tokens("stop_token_ids", &self.stop_token_ids, limits.max_stop_tokens, limits)?,
+            ignore_eos: self.ignore_eos,
+            logprobs: integer(logprobs_param, self.logprobs, 0, limits.max_logprobs.into())?.map(|n| n as u32),
+            prompt_logprobs: integer(prompt_logprobs_param, self.prompt_logprobs, 0, limits.max_logprobs.into())?
+                .map(|n| n as u32),
+            truncate,
+            cache: self.cache_use()?,
+            priority: self.priority,
+            deadline: self.deadline()?,
+            origin: self.origin.clone(),
+        })
+    }
+
+    fn cache_use(&self) -> Result<CacheUse, RequestError> {
+        let salt = self.cache_salt.as_deref().unwrap_or_default();
+        let odd = salt.is_empty() || salt.len() > MAX_SALT_BYTES || salt.chars().any(char::is_control);
+        if self.cache_salt.is_some() && odd {
+            let message = format!("must have 1 to {MAX_SALT_BYTES} bytes and no control characters");
+            return Err(RequestError::invalid("cache_salt", message));
+        }
+        Ok(CacheUse { declined: self.cache_prompt == Some(false), salt: salt.into() })
+    }
+
+    fn truncation(&self, limits: &Limits) -> Result<Option<u32>, RequestError> {
+        // One must be left to generate.
+        let fit = i64::from(limits.max_model_len) - 1;
+        let asked = integer("truncate_prompt_tokens", self.truncate_prompt_tokens, -1, fit)?;
+        match asked {
+            Some(0) => Err(RequestError::invalid("truncate_prompt_tokens", "must be -1 or at least 1, got 0")),
+            Some(-1) => Ok(Some(fit as u32)),
+            other => Ok(other.map(|tokens| tokens as u32)),
+        }
+    }
+
+    fn deadline(&self) -> Result<Option<Micros>, RequestError> {
+        /// A day; more is a mistake in the unit.
+        const LONGEST_MS: i64 = 24 * 3_600 * 1_000;
+        let timeout = integer("timeout_ms", self.timeout_ms, 1, LONGEST_MS)?;
+        let deadline = integer("deadline_ms", self.deadline_ms, 1, LONGEST_MS)?;
+        let shorter = timeout.into_iter().chain(deadline).min();
+        Ok(shorter.map(|ms| self.origin.received + Micros::from_millis(ms as u64)))
+    }
+}
+
+impl Prompt {
+    /// A prompt of more bytes than the context's longest tokens could hold is refused before it is tokenised.
+    pub fn check_size(&self, limits: &Limits) -> Result<(), RequestError> {
+        let bytes = match self {
+            Prompt::Text(text) => text.len(),
+            Prompt::Infill { before, after } => before.len() + after.len(),
+            Prompt::Chat(messages) => messages.iter().map(|m| m.content.len()).sum(),
+            Prompt::Tokens(tokens) => return check_prompt_length(tokens.len(), limits),
+        };
+        if bytes > limits.max_token_bytes.saturating_mul(limits.max_model_len as usize) {
+            let at_least = bytes.div_ceil(limits.max_token_bytes.max(1));
+            return Err(RequestError::ContextLength { prompt: at_least, limit: limits.max_model_len });
+        }
+        Ok(())
+    }
+}
