@@ -1,9 +1,9 @@
 //! A model file's tokens per second: a prefill of 512, decodes of 1, 8 and 32 sequences after a prompt of 128.
 //!
 //! `FOREBAY_BENCH_MODEL=model.gguf cargo bench --bench model`, the embedded model where the variable is missing. The cases
-//! are those of `llama-bench` and `llama-batched-bench`: forward passes only, no scheduling, no
-//! drawing: tokens are made up, as there. Each line is a
-//! JSON object with the best of the repetitions; machines are shared, so compare only what ran side by side.
+//! are those of `llama-bench` and `llama-batched-bench`: forward passes only, no scheduling, no drawing:
+//! tokens are made up, as there. Each line is a JSON object with the best of the repetitions; machines are shared, so compare
+//! only what ran side by side.
 
 mod common;
 

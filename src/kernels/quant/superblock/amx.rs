@@ -75,6 +75,15 @@ impl Cut {
     }
 }
 
+/// One block of inputs for one tile of rows.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    job: &'a Job<'a>,
+    cut: &'a Cut,
+    b: usize,
+    tile: usize,
+}
+
 /// Computes the outputs of `panels`.
 ///
 /// # Safety
@@ -129,7 +138,7 @@ fn some_panels<L: Load, const AFFINE: bool>(
     y.fill(bytemuck::Zeroable::zeroed());
     // While the tile unit multiplies a tile of rows, the sums of the one before, if need be of the block before, are added
     // up, and the next block's planes are made.
-    let (mut turn, mut pending) = (0, None::<(usize, usize)>);
+    let (mut turn, mut pending) = (0, None::<Turn>);
     let mut factors = [[Factors::zero(); PANELS]; 2];
     for b in 0..groups / GROUPS {
         for n in 0..panels.len() {
@@ -144,18 +153,19 @@ fn some_panels<L: Load, const AFFINE: bool>(
             factors[b % 2][n] = Factors::new::<AFFINE>(entry);
         }
         for tile in 0..cut.tiles {
-            multiply::<AFFINE>(tiles, job, b, cut, tile, planes, &mut sums[turn % 2]);
+            let now = Turn { job, cut, b, tile };
+            multiply::<AFFINE>(tiles, now, planes, &mut sums[turn % 2]);
             if b + 1 == groups / GROUPS {
                 fetch_outputs(job, cut, tile, panels.clone());
             }
-            if let Some((b, tile)) = pending.replace((b, tile)) {
-                add_up_panels::<AFFINE>(job, b, cut, tile, &factors[b % 2][..panels.len()], &sums[(turn + 1) % 2], y);
+            if let Some(before) = pending.replace(now) {
+                add_up_panels::<AFFINE>(before, &factors[before.b % 2][..panels.len()], &sums[(turn + 1) % 2], y);
             }
             turn += 1;
         }
     }
-    if let Some((b, tile)) = pending {
-        add_up_panels::<AFFINE>(job, b, cut, tile, &factors[b % 2][..panels.len()], &sums[(turn + 1) % 2], y);
+    if let Some(last) = pending {
+        add_up_panels::<AFFINE>(last, &factors[last.b % 2][..panels.len()], &sums[(turn + 1) % 2], y);
     }
     write(job, cut, panels, y);
 }
@@ -189,15 +199,8 @@ fn fetch_outputs(job: &Job, cut: &Cut, tile: usize, panels: Range<usize>) {
 /// Sums of block `b` for a tile of rows.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn multiply<const AFFINE: bool>(
-    tiles: &Configured,
-    job: &Job,
-    b: usize,
-    cut: &Cut,
-    tile: usize,
-    planes: &Planes,
-    sums: &mut Sums,
-) {
+fn multiply<const AFFINE: bool>(tiles: &Configured, turn: Turn, planes: &Planes, sums: &mut Sums) {
+    let Turn { job, cut, b, tile } = turn;
     let inputs = job.rows.inputs();
     let x = job.rows.codes[cut.start(tile) * inputs + b * BLOCK..].as_ptr();
     // SAFETY: the tiles are configured for `height` rows of 64 bytes, which lie `inputs` bytes apart in the rows' codes and
@@ -319,32 +322,17 @@ impl Factors {
 
 /// Adds the sums of a tile of rows to their outputs, of as many panels as there are factors.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn add_up_panels<const AFFINE: bool>(
-    job: &Job,
-    b: usize,
-    cut: &Cut,
-    tile: usize,
-    factors: &[Factors],
-    sums: &Sums,
-    y: &mut [Output],
-) {
-    let start = cut.start(tile);
-    for ((factors, [high, low]), y) in factors.iter().zip(&sums.0).zip(&mut y[tile].0) {
-        add_up::<AFFINE>(job, b, start..start + cut.height, factors, high, low, y);
+fn add_up_panels<const AFFINE: bool>(turn: Turn, factors: &[Factors], sums: &Sums, y: &mut [Output]) {
+    for ((factors, sums), y) in factors.iter().zip(&sums.0).zip(&mut y[turn.tile].0) {
+        add_up::<AFFINE>(turn, factors, sums, y);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn add_up<const AFFINE: bool>(
-    job: &Job,
-    b: usize,
-    rows: Range<usize>,
-    factors: &Factors,
-    high: &[i32; TILE],
-    low: &[i32; TILE],
-    y: &mut [f32; TILE],
-) {
+fn add_up<const AFFINE: bool>(turn: Turn, factors: &Factors, [high, low]: &[[i32; TILE]; 2], y: &mut [f32; TILE]) {
+    let Turn { job, cut, b, tile } = turn;
+    let rows = cut.start(tile)..cut.start(tile) + cut.height;
     let groups = job.rows.groups();
     let (blocks, pairs) = (groups / GROUPS, pairs_per_block(AFFINE));
     let scales = &job.rows.scales[rows.start * groups..rows.end * groups];
