@@ -19,6 +19,7 @@ mod split;
 mod stop;
 mod strftime;
 mod tokenizer;
+pub mod tools;
 mod utf8;
 mod vocab;
 
