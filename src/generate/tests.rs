@@ -37,6 +37,7 @@ impl Scene {
             limits: Limits::new(100_000, fixtures::VOCAB, tokenizer.max_token_bytes()),
             model_id: "storyteller".into(),
             aliases: vec!["tiny".into()],
+            parsers: ParserChoices::default(),
         });
         Scene { generator, commands, tokenizer }
     }
@@ -76,8 +77,7 @@ fn text(prompt: &str) -> RawRequest {
 }
 
 fn chat(content: &str) -> RawRequest {
-    let message = ChatMessage { role: "user".into(), content: content.into(), name: None };
-    RawRequest { prompt: Prompt::Chat(vec![message]), ..RawRequest::default() }
+    RawRequest { prompt: Prompt::Chat(vec![ChatMessage::new("user", content)]), ..RawRequest::default() }
 }
 
 fn token(token: TokenId) -> Event {
@@ -346,7 +346,7 @@ fn heard(stop: &[String], ids: &[TokenId]) -> (String, Vec<TokenId>, FinishReaso
     let mut choice = Choice::new(
         &tokenizer,
         &built.requests[0],
-        &Manner { stop: stop.to_vec(), include_stop: false, keep_special_tokens: false },
+        &Manner { stop: stop.to_vec(), include_stop: false, keep_special_tokens: false, reasoning: None, tools: None },
     );
     let (mut said, mut tokens) = (String::new(), Vec::new());
     for event in ids.iter().map(|&id| token(id)).chain([Event::Finished(FinishReason::Length)]) {

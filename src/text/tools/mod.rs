@@ -20,8 +20,10 @@ mod mistral;
 mod object;
 mod parser;
 mod phi;
+mod prompt;
 
 pub use parser::ToolParser;
+pub use prompt::in_plain_words;
 
 #[cfg(test)]
 mod tests;
