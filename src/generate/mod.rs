@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::engine::EngineHandle;
 use crate::engine::permit::Permit;
 use crate::request::{
-    Built, Checked, FinishReason, Limits, Prompt, RawRequest, RequestError, TemplateOptions, check_tokens,
+    Built, Checked, FinishReason, Limits, Prompt, RawRequest, RequestError, TemplateOptions, ThinkingBudget,
+    check_tokens,
 };
 use crate::text::{
     ChatTemplate, ContentGuard, ParserChoice, ParserChoices, ReasoningFamily, Tokenizer, ToolFamily, ToolsIn,
@@ -186,6 +187,9 @@ impl Generator {
                            not known (see model.tool_parser)";
             return Err(RequestError::Unsupported { param: "tools".into(), message: message.into() });
         }
+        if checked.max_thinking_tokens().is_some() {
+            shared.tags()?;
+        }
         let choices = checked.choices() as usize;
         // Each token has at least a byte of text, or is written by the template or the post-processor.
         let bound = prepare::bytes(&raw.prompt, &raw.template)
@@ -198,7 +202,7 @@ impl Generator {
     /// Renders, tokenises and submits what was admitted.
     pub async fn submit(&self, admitted: Admitted) -> Result<Generation, RequestError> {
         let shared = &self.0;
-        let Admitted { raw, checked, permit } = admitted;
+        let Admitted { raw, mut checked, permit } = admitted;
         let text = match &raw.prompt {
             Prompt::Text(text) if raw.echo && raw.truncate_prompt_tokens.is_none() => Some(text.clone()),
             _ => None,
@@ -206,6 +210,15 @@ impl Generator {
         let chat = matches!(raw.prompt, Prompt::Chat(_));
         let tools = raw.template.tools.as_ref().map(|tools| (tools.names.clone(), tools.only_first));
         let prompt_tokens = prepare::tokens(&shared.preparer, raw.prompt, AddSpecial::Yes, raw.template).await?;
+        let reasoning = match shared.reasoning.filter(|_| chat) {
+            Some(family) => Some((family, family.opened_by(&shared.preparer.last_words(&prompt_tokens)?))),
+            None => None,
+        };
+        if let Some(max_tokens) = checked.max_thinking_tokens() {
+            let [open, close] = shared.tags()?;
+            let begins_open = reasoning.is_some_and(|(_, in_block)| in_block);
+            checked.limit_thinking(ThinkingBudget { max_tokens, open, close, begins_open });
+        }
         let ids = || SeqId(shared.next_seq.fetch_add(1, Ordering::Relaxed));
         let Built { requests, max_tokens_clamped } =
             checked.into_requests(prompt_tokens, &shared.eos, &shared.limits, ids)?;
@@ -214,10 +227,7 @@ impl Generator {
             stop: raw.stop,
             include_stop: raw.include_stop,
             keep_special_tokens: raw.keep_special_tokens,
-            reasoning: match shared.reasoning.filter(|_| chat) {
-                Some(family) => Some((family, family.opened_by(&shared.preparer.last_words(first.prompt())?))),
-                None => None,
-            },
+            reasoning,
             tools: shared.tools.zip(tools).map(|(family, (names, only_first))| Tools { family, names, only_first }),
         };
         let choices =
@@ -295,6 +305,26 @@ impl Generator {
     /// Whether a request for the model `name` is for this one.
     pub fn served(&self, name: &str) -> bool {
         name == self.model_id() || name == DEFAULT_ALIAS || self.0.aliases.iter().any(|alias| alias == name)
+    }
+}
+
+impl Shared {
+    /// The tokens of the tags around thinking. One that the vocabulary spells with several cannot be drawn by force.
+    fn tags(&self) -> Result<[TokenId; 2], RequestError> {
+        let refuse = |message: &str| RequestError::Unsupported {
+            param: "max_thinking_tokens".into(),
+            message: message.to_owned(),
+        };
+        let family = self.reasoning.ok_or_else(|| {
+            refuse(
+                "the chat template of this model has no tags around thinking that we know (see model.reasoning_parser)",
+            )
+        })?;
+        let known = |tag: &&str| self.preparer.tokenizer.token_id(tag).filter(|&id| id < self.limits.vocab_size);
+        match family.tags().each_ref().map(known) {
+            [Some(open), Some(close)] => Ok([open, close]),
+            _ => Err(refuse("the vocabulary of this model has no single token for each tag around thinking")),
+        }
     }
 }
 

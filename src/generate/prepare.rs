@@ -51,7 +51,8 @@ pub async fn tokens(
 
 /// Of its text; token ids count one each, for they are only compared with the vocabulary.
 pub fn bytes(prompt: &Prompt, options: &TemplateOptions) -> usize {
-    let tools = options.tools.as_ref().map_or(0, |tools| tools.json.len());
+    // Templates may indent them, and the way to call them is told beside.
+    let tools = options.tools.as_ref().map_or(0, |tools| 2 * tools.json.len() + 512);
     tools
         + match prompt {
             Prompt::Text(text) => text.len(),

@@ -27,6 +27,8 @@ pub struct RawRequest {
     pub typical_p: Option<f64>,
     pub seed: Option<i64>,
     pub shaping: RawShaping,
+    /// After so many tokens of its block, a model's thinking ends.
+    pub max_thinking_tokens: Option<i64>,
     pub stop: Vec<String>,
     /// The stop string or token that ended the completion is part of its text.
     pub include_stop: bool,
@@ -156,6 +158,8 @@ impl RawRequest {
                 seed: self.seed.map_or(entropy, |seed| seed as u64),
             },
             shaping,
+            max_thinking_tokens: integer("max_thinking_tokens", self.max_thinking_tokens, 0, u32::MAX.into())?
+                .map(|n| n as u32),
             stop_tokens: check_tokens("stop_token_ids", &self.stop_token_ids, limits.max_stop_tokens, limits)?,
             ignore_eos: self.ignore_eos,
             logprobs: integer(logprobs_param, self.logprobs, 0, limits.max_logprobs.into())?.map(|n| n as u32),

@@ -1,9 +1,6 @@
-"""Tools with the official openai package. Usage: openai_tools.py BASE_URL
+"""Tools with the official openai package, against a model that calls them. Usage: openai_tools.py BASE_URL"""
 
-The embedded model calls nothing by itself; what is checked is that requests with tools, calls and results pass, that answers
-parse, whole and streamed, and that mistakes are told.
-"""
-
+import json
 import sys
 
 import openai
@@ -21,48 +18,63 @@ tools = [
                 "required": ["place"],
             },
         },
-    }
+    },
+    {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {}}}},
 ]
 messages = [{"role": "user", "content": "What is the weather in Oslo?"}]
-ask = dict(model="storyteller", messages=messages, tools=tools, temperature=0, max_completion_tokens=24)
+ask = dict(model="default", messages=messages, tools=tools, temperature=0, max_completion_tokens=60)
 
 
-def check(message, finish_reason):
-    """Words or calls; both have their types."""
-    if message.tool_calls:
-        assert finish_reason in ("tool_calls", "length")
-        assert all(call.id and call.function.name == "get_weather" for call in message.tool_calls)
-    else:
-        assert message.content and finish_reason in ("stop", "length"), message
+def check(choice):
+    assert choice.finish_reason == "tool_calls" and choice.message.content == "Look:", choice
+    assert choice.message.reasoning_content == "Oslo? Yes.", choice
+    weather, time = choice.message.tool_calls
+    assert (weather.type, weather.function.name, time.function.name) == ("function", "get_weather", "get_time")
+    assert json.loads(weather.function.arguments) == {"place": "Oslo", "days": [1, {}]}
+    assert json.loads(time.function.arguments) == {}
+    assert weather.id and time.id and weather.id != time.id
 
 
 whole = client.chat.completions.create(tool_choice="auto", **ask)
-check(whole.choices[0].message, whole.choices[0].finish_reason)
-assert whole.usage.completion_tokens_details.reasoning_tokens == 0
+check(whole.choices[0])
+assert whole.usage.completion_tokens_details.reasoning_tokens == 7
 told = whole.usage.prompt_tokens
-with client.chat.completions.stream(tool_choice="auto", **ask) as stream:
+
+# Streamed: a call's first chunk has its id and name, all chunks of a call share an index.
+calls, content, thoughts, reason = {}, "", "", None
+for chunk in client.chat.completions.create(stream=True, **ask):
+    delta = chunk.choices[0].delta
+    content += delta.content or ""
+    thoughts += getattr(delta, "reasoning_content", None) or ""
+    reason = chunk.choices[0].finish_reason or reason
+    for part in delta.tool_calls or []:
+        if part.id:
+            calls[part.index] = [part.function.name, part.function.arguments]
+        else:
+            calls[part.index][1] += part.function.arguments
+message = whole.choices[0].message
+assert (content, thoughts, reason) == (message.content, message.reasoning_content, "tool_calls")
+assert [calls[index] for index in sorted(calls)] == [
+    [call.function.name, call.function.arguments] for call in message.tool_calls
+], calls
+# And as the package's own accumulator has it.
+with client.chat.completions.stream(**ask) as stream:
     for _ in stream:
         pass
-    final = stream.get_final_completion()
-check(final.choices[0].message, final.choices[0].finish_reason)
-assert final.choices[0].message.content == whole.choices[0].message.content
+    final = stream.get_final_completion().choices[0]
+assert [call.function.arguments for call in final.message.tool_calls] == [calls[0][1], calls[1][1]]
 
 # Tools cost tokens of the prompt; with "none" the model is not told of them.
 silent = client.chat.completions.create(tool_choice="none", **ask)
 assert silent.usage.prompt_tokens < told, (silent.usage, told)
+assert not silent.choices[0].message.tool_calls and silent.choices[0].finish_reason == "stop"
 one = client.chat.completions.create(parallel_tool_calls=False, **ask)
-assert one.choices[0].message.content == whole.choices[0].message.content
+assert len(one.choices[0].message.tool_calls) == 1
 
-# A call and its result in the history, as the package's own types and as dictionaries.
-call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"place": "Oslo"}'}}
-history = messages + [
-    {"role": "assistant", "content": None, "tool_calls": [call]},
-    {"role": "tool", "tool_call_id": "call_1", "content": '{"celsius": 4}'},
-]
-after = client.chat.completions.create(**{**ask, "messages": history})
-assert after.usage.prompt_tokens > told
-again = client.chat.completions.create(**{**ask, "messages": history + [after.choices[0].message, messages[0]]})
-assert again.usage.prompt_tokens > after.usage.prompt_tokens
+# The answer goes back as it came, with the results.
+results = [{"role": "tool", "tool_call_id": call.id, "content": "4 C"} for call in message.tool_calls]
+after = client.chat.completions.create(**{**ask, "messages": messages + [message] + results})
+check(after.choices[0])
 
 
 def refused(param, **body):

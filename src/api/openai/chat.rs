@@ -57,6 +57,7 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
     let mut raw = RawRequest {
         prompt,
         template,
+        max_thinking_tokens: fields.integer("max_thinking_tokens")?,
         logprobs: delivery.logprobs,
         logprobs_param: "top_logprobs",
         ..take_sampling(&mut fields, head)?
