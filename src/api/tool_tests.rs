@@ -179,6 +179,31 @@ fn spaced(value: &Value) -> String {
     text.replace("\":", "\": ").replace(",\"", ", \"")
 }
 
+/// As agents send them: 128 tools, a quarter of a megabyte.
+#[tokio::test]
+async fn many_large_tools_pass() {
+    let many = |count: usize, bytes: usize| -> Vec<Value> {
+        let large = |index| {
+            let mut tool = tool(&format!("tool_{index}"));
+            tool["function"]["description"] = json!("x".repeat(bytes / count - tool.to_string().len()));
+            tool["function"]["parameters"]["properties"]["place"]["maxLength"] = json!(524_288);
+            tool
+        };
+        (0..count).map(large).collect()
+    };
+    for (count, bytes) in [(58, 100 << 10), (128, 256 << 10)] {
+        let tools = many(count, bytes);
+        let mut scene = Scene::with(QWEN, 1 << 20);
+        scene.state.body.max_bytes = 1 << 20;
+        let events = scene.says("<tool_call>{\"name\": \"tool_57\", \"arguments\": {}}", FinishReason::Stop);
+        let answer = scene.play(CHAT, &body(json!({"tools": tools})), &[events]).await;
+        assert_eq!(answer.status, 200);
+        let answer = answer.json();
+        assert_eq!(answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "tool_57");
+        assert!(answer["usage"]["prompt_tokens"].as_u64().unwrap() > bytes as u64, "tokens are bytes here");
+    }
+}
+
 #[tokio::test]
 async fn control_tokens_in_tools_and_calls_are_only_text() {
     let mut scene = Scene::with(QWEN, 4_096);

@@ -69,6 +69,19 @@ struct Syntax {
     name_of: Option<fn(&str) -> Option<&str>>,
 }
 
+/// Parts of marks that other models put around calls: Kimi, MiniMax, Seed-OSS, LFM2, Nemotron, Command R, gpt-oss,
+/// DeepSeek V3.2.
+const FOREIGN: &[&str] = &[
+    "tool_call>",
+    "tool_calls>",
+    "tool_call_begin",
+    "tool_call_start",
+    "TOOLCALL>",
+    "START_ACTION",
+    "<|channel|>",
+    "DSML",
+];
+
 impl ToolFamily {
     pub const ALL: [ToolFamily; 7] = [
         ToolFamily::Hermes,
@@ -93,7 +106,7 @@ impl ToolFamily {
     }
 
     /// How the model behind a chat template writes calls, as far as the template tells. Templates that know tools and no
-    /// mark of ours are taken for plain JSON; those that ask for calls in XML are none of ours.
+    /// mark for calls are taken for plain JSON; those with marks that nobody here reads are none of ours.
     pub fn of_template(source: &str) -> Option<ToolFamily> {
         let has = |mark: &str| source.contains(mark);
         let marked = [
@@ -104,10 +117,12 @@ impl ToolFamily {
             (ToolFamily::Hermes, has("<tool_call>")),
             (ToolFamily::Llama3, has("<|python_tag|>") || has("<|start_header_id|>")),
         ];
-        // Qwen3-Coder and GLM.
-        let xml = has("<function=") || has("<arg_key>");
+        // Qwen3-Coder and GLM write XML between Hermes' tags.
+        if !has("tools") || has("<function=") || has("<arg_key>") {
+            return None;
+        }
         let found = marked.into_iter().find_map(|(family, found)| found.then_some(family));
-        found.or(Some(ToolFamily::Json)).filter(|_| has("tools") && !xml)
+        found.or_else(|| (!FOREIGN.iter().any(|mark| has(mark))).then_some(ToolFamily::Json))
     }
 
     /// The spellings that the parser must see even where they are special tokens.

@@ -302,6 +302,9 @@ fn templates_tell_the_family() {
         ("{{ tools }}<|start_of_role|><|tool_call|>", Some(ToolFamily::Granite)),
         ("{{ tools }}<｜tool▁calls▁begin｜>", Some(ToolFamily::DeepSeek)),
         ("{{ tools }}", Some(ToolFamily::Json)),
+        ("{{ tools }}<|tool_calls_section_begin|><|tool_call_begin|>", None),
+        ("{{ tools }}<minimax:tool_call>", None),
+        ("{{ tools }}<|channel|>commentary", None),
         ("{{ messages }}", None),
     ] {
         assert_eq!(ToolFamily::of_template(source), family, "{source}");
