@@ -100,6 +100,7 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
         limits,
         model_id: config.model.served_names.first().cloned().unwrap_or_else(|| loaded.id.clone()),
         aliases: config.model.served_names.iter().skip(1).cloned().collect(),
+        parsers: config.model.parsers,
     });
     let fingerprint = fingerprint(&loaded);
     let core = Core::new(core_config, Forward::new(loaded.model));

@@ -96,7 +96,7 @@ impl Drawing {
             stop_tokens: request.stop_tokens().to_vec(),
             logprobs: request.logprobs(),
             prompt_tokens: request.prompt().len(),
-            seen: if request.shaping().penalises() { Seen::new(request.prompt()) } else { Seen::default() },
+            seen: if request.shaping().remembers() { Seen::new(request.prompt()) } else { Seen::default() },
             scoring,
         }
     }
@@ -113,7 +113,7 @@ impl Drawing {
         } else {
             sampling::sample(logits, &self.sampling, position, None)?
         };
-        if self.shaping.penalises() {
+        if self.shaping.remembers() {
             self.seen.push(sampled.token);
         }
         if let Some(count) = self.logprobs {

@@ -3,7 +3,7 @@
 use crate::units::{Micros, SeqId, TokenId};
 
 use super::check::check_prompt_length;
-use super::{CacheUse, Limits, Origin, Priority, Request, RequestError, SamplingParams, Shaping};
+use super::{CacheUse, Limits, Origin, Priority, Request, RequestError, SamplingParams, Shaping, ThinkingBudget};
 
 /// A raw request whose numbers are in range; only its prompt is not tokens yet.
 #[derive(Clone, Debug)]
@@ -14,6 +14,7 @@ pub struct Checked {
     pub(super) choices: u32,
     pub(super) sampling: SamplingParams,
     pub(super) shaping: Shaping,
+    pub(super) max_thinking_tokens: Option<u32>,
     pub(super) stop_tokens: Vec<TokenId>,
     pub(super) ignore_eos: bool,
     pub(super) logprobs: Option<u32>,
@@ -37,6 +38,14 @@ pub struct Built {
 impl Checked {
     pub fn choices(&self) -> u32 {
         self.choices
+    }
+
+    pub fn max_thinking_tokens(&self) -> Option<u32> {
+        self.max_thinking_tokens
+    }
+
+    pub fn limit_thinking(&mut self, budget: ThinkingBudget) {
+        self.shaping.thinking = Some(budget);
     }
 
     /// Builds one request per choice. `ids` yields fresh sequence ids; `eos` are the model's end tokens.

@@ -23,9 +23,9 @@ pub use error::RequestError;
 pub use event::{Event, FinishReason};
 pub use limits::{Defaults, Limits};
 pub use priority::Priority;
-pub use raw::{ChatMessage, Prompt, RawRequest};
-pub use shaping::{RawShaping, Shaping};
-pub use template::TemplateOptions;
+pub use raw::{ChatMessage, MessageCall, Prompt, RawRequest};
+pub use shaping::{RawShaping, Shaping, ThinkingBudget};
+pub use template::{TemplateOptions, Tools};
 
 /// Whose request it is and when it came; the same for all its sequences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
