@@ -56,7 +56,10 @@ impl Choice {
             logprobs: request.logprobs().is_some(),
             prompt: request.prompt_logprobs().map(|_| request.prompt().to_vec()),
             tokenizer: Arc::clone(tokenizer),
-            detokenizer: Detokenizer::new(Arc::clone(tokenizer)),
+            detokenizer: match request.grammar() {
+                Some(_) => Detokenizer::verbatim(Arc::clone(tokenizer)),
+                None => Detokenizer::new(Arc::clone(tokenizer)),
+            },
             stops: StopMatcher::new(manner.stop.clone()),
             waiting: VecDeque::new(),
             assembled: 0,

@@ -9,6 +9,7 @@
 
 mod choice;
 mod generation;
+mod grammars;
 mod infill;
 mod prepare;
 
@@ -25,10 +26,12 @@ use crate::text::{ChatTemplate, ContentGuard, Tokenizer, detokenize};
 use crate::units::{SeqId, TokenId};
 
 pub use generation::{Effective, Generation, Started};
+pub use grammars::GrammarConfig;
 pub use prepare::AddSpecial;
 
 use choice::{Choice, Manner};
 use generation::Unfinished;
+use grammars::Grammars;
 use prepare::Preparer;
 
 /// The name under which the model is always served.
@@ -46,6 +49,7 @@ pub struct GeneratorParts {
     pub model_id: String,
     /// Further names under which the model is served.
     pub aliases: Vec<String>,
+    pub grammars: GrammarConfig,
 }
 
 /// Starts generations. Cheap to clone.
@@ -55,6 +59,7 @@ pub struct Generator(Arc<Shared>);
 struct Shared {
     engine: EngineHandle,
     preparer: Arc<Preparer>,
+    grammars: Arc<Grammars>,
     eos: Vec<TokenId>,
     limits: Limits,
     model_id: String,
@@ -124,10 +129,12 @@ pub struct TopLogprob {
 
 impl Generator {
     pub fn new(parts: GeneratorParts) -> Generator {
-        let GeneratorParts { engine, tokenizer, template, eos, limits, model_id, aliases } = parts;
+        let GeneratorParts { engine, tokenizer, template, eos, limits, model_id, aliases, grammars } = parts;
+        let grammars = Arc::new(Grammars::new(grammars, &tokenizer, limits.vocab_size as usize, &eos));
         let guard = ContentGuard::new(tokenizer.special_texts());
         let preparer = Arc::new(Preparer { tokenizer, template, guard, limits: limits.clone() });
-        Generator(Arc::new(Shared { engine, preparer, eos, limits, model_id, aliases, next_seq: AtomicU64::new(0) }))
+        let next_seq = AtomicU64::new(0);
+        Generator(Arc::new(Shared { engine, preparer, grammars, eos, limits, model_id, aliases, next_seq }))
     }
 
     /// Checks, renders, tokenises and submits a request. When this returns, its sequences are queued.
@@ -151,7 +158,7 @@ impl Generator {
         Ok(Admitted { raw, checked, permit })
     }
 
-    /// Renders, tokenises and submits what was admitted.
+    /// Renders, tokenises, compiles and submits what was admitted.
     pub async fn submit(&self, admitted: Admitted) -> Result<Generation, RequestError> {
         let shared = &self.0;
         let Admitted { raw, checked, permit } = admitted;
@@ -160,9 +167,13 @@ impl Generator {
             _ => None,
         };
         let prompt_tokens = prepare::tokens(&shared.preparer, raw.prompt, AddSpecial::Yes, raw.template).await?;
+        let grammar = match &raw.grammar {
+            Some(grammar) => Some(shared.grammars.compile(grammar).await?),
+            None => None,
+        };
         let ids = || SeqId(shared.next_seq.fetch_add(1, Ordering::Relaxed));
         let Built { requests, max_tokens_clamped } =
-            checked.into_requests(prompt_tokens, &shared.eos, &shared.limits, ids)?;
+            checked.with_grammar(grammar).into_requests(prompt_tokens, &shared.eos, &shared.limits, ids)?;
         let manner =
             Manner { stop: raw.stop, include_stop: raw.include_stop, keep_special_tokens: raw.keep_special_tokens };
         let choices =

@@ -37,6 +37,7 @@ impl Scene {
             limits: Limits::new(100_000, fixtures::VOCAB, tokenizer.max_token_bytes()),
             model_id: "storyteller".into(),
             aliases: vec!["tiny".into()],
+            grammars: GrammarConfig::default(),
         });
         Scene { generator, commands, tokenizer }
     }

@@ -37,13 +37,9 @@ impl Matcher {
         Matcher { inner: grammar.0.fresh.deep_clone(), grammar: grammar.clone(), accepted: Vec::new() }
     }
 
-    /// How many tokens it has accepted.
-    pub fn len(&self) -> usize {
-        self.accepted.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.accepted.is_empty()
+    /// The tokens it has taken since the beginning.
+    pub fn accepted(&self) -> &[TokenId] {
+        &self.accepted
     }
 
     /// Forgets all but the first `tokens` tokens, and an error that came after them.
@@ -113,6 +109,16 @@ impl Mask {
 
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Whether the text may end here.
+    pub fn may_end(&self) -> bool {
+        self.count == self.eos.len() || !self.eos.is_empty()
+    }
+
+    /// End tokens that may come.
+    pub fn ends(&self) -> &[TokenId] {
+        &self.eos
     }
 
     /// The first of them by id.

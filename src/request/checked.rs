@@ -1,5 +1,6 @@
 //! A raw request whose numbers are in range, and the only place where a [`Request`] is built.
 
+use crate::grammar::Grammar;
 use crate::units::{Micros, SeqId, TokenId};
 
 use super::check::check_prompt_length;
@@ -23,6 +24,7 @@ pub struct Checked {
     pub(super) cache: CacheUse,
     pub(super) priority: Priority,
     pub(super) deadline: Option<Micros>,
+    pub(super) grammar: Option<Grammar>,
     pub(super) origin: Origin,
 }
 
@@ -37,6 +39,11 @@ pub struct Built {
 impl Checked {
     pub fn choices(&self) -> u32 {
         self.choices
+    }
+
+    /// What all choices have to be, once it is compiled.
+    pub fn with_grammar(self, grammar: Option<Grammar>) -> Checked {
+        Checked { grammar, ..self }
     }
 
     /// Builds one request per choice. `ids` yields fresh sequence ids; `eos` are the model's end tokens.
@@ -72,6 +79,7 @@ impl Checked {
             cache: self.cache.clone(),
             priority: self.priority,
             deadline: self.deadline,
+            grammar: self.grammar.clone(),
             origin: self.origin.clone(),
         });
         Ok(Built { requests: requests.collect(), max_tokens_clamped: self.max_tokens.is_some_and(|n| n > room) })

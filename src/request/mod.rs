@@ -15,6 +15,7 @@ mod template;
 
 use std::sync::Arc;
 
+use crate::grammar::Grammar;
 use crate::units::{Micros, SeqId, TokenId};
 
 pub use check::check_tokens;
@@ -23,7 +24,7 @@ pub use error::RequestError;
 pub use event::{Event, FinishReason};
 pub use limits::{Defaults, Limits};
 pub use priority::Priority;
-pub use raw::{ChatMessage, Prompt, RawRequest};
+pub use raw::{ChatMessage, Prompt, RawGrammar, RawRequest};
 pub use shaping::{RawShaping, Shaping};
 pub use template::TemplateOptions;
 
@@ -70,6 +71,7 @@ pub struct Request {
     cache: CacheUse,
     priority: Priority,
     deadline: Option<Micros>,
+    grammar: Option<Grammar>,
     origin: Origin,
 }
 
@@ -115,6 +117,11 @@ impl Request {
 
     pub fn logprobs(&self) -> Option<u32> {
         self.logprobs
+    }
+
+    /// What its completion has to be.
+    pub fn grammar(&self) -> Option<&Grammar> {
+        self.grammar.as_ref()
     }
 
     /// How many alternatives to report for each token of the prompt but the first.

@@ -4,6 +4,8 @@
 //! Guesses ride along with a decode: the step computes them as if they were known, draws at each place, and keeps what was
 //! drawn up to the first place where guess and draw differ. So a sequence's tokens are those that it would have had without,
 //! and only their number per step changes.
+//!
+//! What a grammar forces is guessed in the same way, always: where one token is allowed, the draw is that token.
 
 use crate::kv::BlockPool;
 use crate::units::TokenId;
@@ -84,9 +86,7 @@ impl Scheduler {
     /// Gives decodes that are planned what is left of the step's tokens and time for guesses. Nobody else is held up: this
     /// comes last, takes only free blocks, and stays within the limit on stalls.
     pub(super) fn speculate(&mut self, draft: &mut Draft, pool: &mut BlockPool) {
-        if self.config.speculative == Speculative::Off {
-            return;
-        }
+        let speculative = self.config.speculative;
         for index in 0..draft.plan.chunks.len() {
             let chunk = &draft.plan.chunks[index];
             let (seq, end) = (chunk.seq, chunk.tokens.end as usize);
@@ -95,10 +95,13 @@ impl Scheduler {
             }
             let room = self.config.max_model_len.saturating_sub(end + 1).min(draft.tokens);
             let Some(running) = self.find_mut(seq) else { continue };
-            let guesses = running.guesses(room);
+            let guesses = running.guesses(room, speculative);
+            if guesses == 0 {
+                continue;
+            }
             let load = (end + 1..=end + guesses).fold(draft.plan.load, |load, at| load + StepLoad::decode(at));
             let late = draft.limit.is_some_and(|limit| self.predict(&load).is_none_or(|time| time > limit));
-            let Some(running) = self.find_mut(seq).filter(|_| guesses > 0 && !late) else { continue };
+            let Some(running) = self.find_mut(seq).filter(|_| !late) else { continue };
             if running.table.grow(end + guesses, pool).is_err() {
                 continue;
             }
@@ -113,13 +116,22 @@ impl Scheduler {
 
 impl Running {
     /// How many guesses it has, at most `room`.
-    fn guesses(&self, room: usize) -> usize {
-        if self.generated() < self.luck.rests_until {
-            return 0;
-        }
+    fn guesses(&self, room: usize, speculative: Speculative) -> usize {
         // The last token of all is drawn, not guessed.
         let left = self.request().max_tokens() as usize - self.generated() - 1;
-        lookup(self.tokens(), room.min(left).min(MOST)).len()
+        let most = room.min(left);
+        if !self.forced.is_empty() {
+            return most.min(self.forced.len());
+        }
+        if speculative == Speculative::Off || self.generated() < self.luck.rests_until {
+            return 0;
+        }
+        lookup(self.tokens(), most.min(MOST)).len()
+    }
+
+    /// Its first `count` guesses, of which it has as many.
+    pub(super) fn guessed(&self, count: usize) -> &[TokenId] {
+        if self.forced.is_empty() { lookup(self.tokens(), count) } else { &self.forced[..count.min(self.forced.len())] }
     }
 }
 
