@@ -15,8 +15,8 @@ const MOST_PATTERNS_BYTES: usize = 64 << 10;
 const MOST_TEXT_BYTES: usize = 32 << 10;
 /// Below one `allOf`: their intersection is looked at after each; 20 take a second.
 const MOST_PATTERNS_AT_ONCE: usize = 16;
-/// Optional keys of one object stay possible all at the same time, in a row of the parser.
-const MOST_OPTIONAL_KEYS: usize = 2_000;
+/// Optional keys of one object stay possible all at the same time, four ways each, in a row of the parser.
+const MOST_OPTIONAL_KEYS: usize = 499;
 /// The lexer counts remainders.
 const LARGEST_DIVISOR: u64 = 20_000;
 /// The least common multiple of all divisors of a schema is computed in integers.

@@ -33,13 +33,13 @@ pub struct Limits {
     pub lexer_states: usize,
     /// Symbols in productions.
     pub symbols: usize,
-    /// Ways in which a text may be read at one place.
+    /// Ways in which a text may be read at one place. What a token costs grows with the square: tens of milliseconds here.
     pub items_in_row: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { bytes: 256 << 10, depth: 64, lexer_states: 20_000, symbols: 100_000, items_in_row: 8_000 }
+        Limits { bytes: 256 << 10, depth: 64, lexer_states: 20_000, symbols: 100_000, items_in_row: 2_000 }
     }
 }
 

@@ -256,6 +256,8 @@ impl Scheduler {
 #[cfg(test)]
 mod change_tests;
 #[cfg(test)]
+mod guided_tests;
+#[cfg(test)]
 mod policy_tests;
 #[cfg(test)]
 mod stall_tests;

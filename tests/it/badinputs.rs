@@ -205,4 +205,4 @@ macro_rules! files {
     };
 }
 
-files!(json choices prompts tokens integers floats logprobs content templates length stops types good);
+files!(schemas json choices prompts tokens integers floats logprobs content templates length stops types good);

@@ -35,6 +35,11 @@ fn the_official_python_package_works_unmodified() {
 }
 
 #[test]
+fn the_official_python_package_parses_structured_output() {
+    python("openai_structured.py", "openai");
+}
+
+#[test]
 fn the_official_python_package_works_asynchronously() {
     python("openai_async.py", "openai");
 }
