@@ -115,3 +115,52 @@ impl Grammars {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::fixtures;
+
+    fn grammars(compile_timeout: Duration) -> Arc<Grammars> {
+        let config = GrammarConfig { compile_timeout, ..GrammarConfig::default() };
+        let tokenizer = Arc::new(fixtures::byte_level());
+        Arc::new(Grammars::new(config, &tokenizer, fixtures::VOCAB as usize, &[fixtures::END]))
+    }
+
+    fn raw(pattern: &str) -> RawGrammar {
+        RawGrammar { param: "guided_regex".into(), spec: GrammarSpec::Regex(pattern.into()) }
+    }
+
+    #[tokio::test]
+    async fn the_same_spec_is_compiled_once() {
+        let grammars = grammars(Duration::from_secs(60));
+        let first = grammars.compile(&raw("a+")).await.unwrap();
+        assert_eq!(grammars.compile(&raw("a+")).await.unwrap(), first);
+        assert_ne!(grammars.compile(&raw("b+")).await.unwrap(), first);
+        // At once, too: whoever comes second finds what the first made.
+        let (raw_a, raw_b) = (raw("c+"), raw("c+"));
+        let both = tokio::join!(grammars.compile(&raw_a), grammars.compile(&raw_b));
+        assert!(both.0.is_ok() && both.1.is_ok());
+        assert_eq!(grammars.places.available_permits(), PLACES);
+    }
+
+    #[tokio::test]
+    async fn refusals_name_the_field_and_give_the_place_back() {
+        let grammars = grammars(Duration::from_secs(60));
+        let refused = grammars.compile(&raw("(")).await.unwrap_err();
+        assert!(matches!(&refused, RequestError::InvalidValue { param, .. } if param == "guided_regex"), "{refused}");
+        assert_eq!(grammars.places.available_permits(), PLACES);
+        assert!(grammars.compile(&raw("a")).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_gets_no_place_in_time_is_refused() {
+        let grammars = grammars(Duration::from_millis(20));
+        let others = Arc::clone(&grammars.places).acquire_many_owned(PLACES as u32).await.unwrap();
+        let refused = grammars.compile(&raw("a+")).await.unwrap_err();
+        let RequestError::InvalidValue { message, .. } = refused else { panic!("{refused}") };
+        assert_eq!(message, "took longer than 20 ms to compile");
+        drop(others);
+        assert_eq!(grammars.places.available_permits(), PLACES, "nobody waits any more");
+    }
+}

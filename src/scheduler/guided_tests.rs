@@ -32,6 +32,12 @@ impl Scene {
     }
 }
 
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.scheduler.abort(SeqId(0), &mut self.pool);
+    }
+}
+
 fn tokens(tokens: &[TokenId]) -> Vec<Outcome> {
     tokens.iter().map(|&token| Outcome::Token(Sampled { token, logprobs: None })).collect()
 }
