@@ -4,13 +4,15 @@
 //! are those of `llama-bench` and `llama-batched-bench`: forward passes only, no scheduling, greedy tokens. Each line is a
 //! JSON object with the best of the repetitions; machines are shared, so compare only what ran side by side.
 
+mod common;
+
 use std::time::{Duration, Instant};
 
 use forebay::model::{self, LoadOptions, Model, Rows, Source};
-use forebay::step::{BatchChunk, StepBatch};
-use forebay::units::{BlockId, SeqId};
+use forebay::step::StepBatch;
 
-const BLOCK_SIZE: usize = 32;
+use common::{BLOCK_SIZE, batch};
+
 /// Tokens a sequence may have here.
 const CONTEXT: usize = 512;
 const BLOCKS_EACH: usize = CONTEXT / BLOCK_SIZE;
@@ -57,7 +59,7 @@ fn best(repetitions: usize, mut run: impl FnMut() -> (usize, Duration)) -> f64 {
 }
 
 fn prefill(model: &mut Model) -> (usize, Duration) {
-    let step = batch(1, 0, |_, position| (7 * position % 1000) as u32, PREFILL);
+    let step = batch(1, BLOCKS_EACH, 0, PREFILL, |_, position| (7 * position % 1000) as u32);
     let start = Instant::now();
     model.forward(&step, Rows::Sampled).expect("a step");
     (PREFILL, start.elapsed())
@@ -68,13 +70,13 @@ fn decode(model: &mut Model, sequences: usize) -> (usize, Duration) {
     let mut next: Vec<u32> = Vec::new();
     for sequence in 0..sequences {
         let tokens = |_, position: usize| ((sequence + 1) * (position + 3) % 1000) as u32;
-        let mut step = batch(1, 0, tokens, PROMPT);
+        let mut step = batch(1, BLOCKS_EACH, 0, PROMPT, tokens);
         move_to(&mut step, sequence);
         next.push(greedy(model, &step)[0]);
     }
     let start = Instant::now();
     for at in PROMPT..PROMPT + GENERATED {
-        let step = batch(sequences, at, |sequence, _| next[sequence], 1);
+        let step = batch(sequences, BLOCKS_EACH, at, 1, |sequence, _| next[sequence]);
         next = greedy(model, &step);
     }
     (sequences * GENERATED, start.elapsed())
@@ -86,30 +88,6 @@ fn greedy(model: &mut Model, step: &StepBatch) -> Vec<u32> {
     let next = (0..logits.rows).map(|row| best(logits.row(row))).collect();
     model.recycle(logits);
     next
-}
-
-/// Every sequence computes `count` tokens from position `start`.
-fn batch(sequences: usize, start: usize, token: impl Fn(usize, usize) -> u32, count: usize) -> StepBatch {
-    let mut batch = StepBatch::default();
-    for seq in 0..sequences {
-        let (row, entry) = (batch.tokens.len(), batch.tables.len());
-        for position in start..start + count {
-            let block = seq * BLOCKS_EACH + position / BLOCK_SIZE;
-            batch.tokens.push(token(seq, position));
-            batch.positions.push(position as u32);
-            batch.slots.push((block * BLOCK_SIZE + position % BLOCK_SIZE) as u32);
-        }
-        batch.tables.extend((0..BLOCKS_EACH).map(|i| BlockId((seq * BLOCKS_EACH + i) as u32)));
-        let rows = row..batch.tokens.len();
-        batch.chunks.push(BatchChunk {
-            seq: SeqId(seq as u64),
-            rows,
-            table: entry..batch.tables.len(),
-            sample: true,
-            proposed: 0,
-        });
-    }
-    batch
 }
 
 /// Gives a step of one sequence the blocks of another.

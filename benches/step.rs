@@ -2,37 +2,20 @@
 //!
 //! `cargo bench` prints criterion's figures; compare rows of one run with each other, not runs with runs.
 
+mod common;
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use forebay::model::{self, LoadOptions, Model, Rows, Source};
-use forebay::step::{BatchChunk, StepBatch};
-use forebay::units::{BlockId, SeqId};
+use forebay::step::StepBatch;
 
-const BLOCK_SIZE: usize = 32;
+use common::{BLOCK_SIZE, batch};
+
 const CONTEXT: usize = 256;
 const BLOCKS_EACH: usize = CONTEXT.div_ceil(BLOCK_SIZE) + 1;
 
 /// Every sequence computes `tokens` tokens from position `start`.
-fn batch(sequences: usize, start: usize, tokens: usize) -> StepBatch {
-    let mut batch = StepBatch::default();
-    for seq in 0..sequences {
-        let (row, entry) = (batch.tokens.len(), batch.tables.len());
-        for position in start..start + tokens {
-            let block = seq * BLOCKS_EACH + position / BLOCK_SIZE;
-            batch.tokens.push((5 + position % 300) as u32);
-            batch.positions.push(position as u32);
-            batch.slots.push((block * BLOCK_SIZE + position % BLOCK_SIZE) as u32);
-        }
-        batch.tables.extend((0..BLOCKS_EACH).map(|i| BlockId((seq * BLOCKS_EACH + i) as u32)));
-        let rows = row..batch.tokens.len();
-        batch.chunks.push(BatchChunk {
-            seq: SeqId(seq as u64),
-            rows,
-            table: entry..batch.tables.len(),
-            sample: true,
-            proposed: 0,
-        });
-    }
-    batch
+fn step(sequences: usize, start: usize, tokens: usize) -> StepBatch {
+    batch(sequences, BLOCKS_EACH, start, tokens, |_, position| (5 + position % 300) as u32)
 }
 
 fn model(sequences: usize) -> Model {
@@ -45,19 +28,19 @@ fn steps(criterion: &mut Criterion) {
     let mut model = model(32);
     let mut group = criterion.benchmark_group("decode_at_256");
     for sequences in [1, 8, 32] {
-        let batch = batch(sequences, CONTEXT, 1);
+        let step = step(sequences, CONTEXT, 1);
         group.throughput(Throughput::Elements(sequences as u64));
         group.bench_function(BenchmarkId::from_parameter(sequences), |b| {
-            b.iter(|| model.forward(&batch, Rows::Sampled).expect("a step"));
+            b.iter(|| model.forward(&step, Rows::Sampled).expect("a step"));
         });
     }
     group.finish();
     let mut group = criterion.benchmark_group("prefill");
     for tokens in [32, 128, 256] {
-        let batch = batch(1, 0, tokens);
+        let step = step(1, 0, tokens);
         group.throughput(Throughput::Elements(tokens as u64));
         group.bench_function(BenchmarkId::from_parameter(tokens), |b| {
-            b.iter(|| model.forward(&batch, Rows::Sampled).expect("a step"));
+            b.iter(|| model.forward(&step, Rows::Sampled).expect("a step"));
         });
     }
     group.finish();

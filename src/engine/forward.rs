@@ -67,6 +67,11 @@ impl Forward {
         Wanted { scored, drawn }
     }
 
+    /// Whether nothing may be drawn after `token`.
+    fn ends(&self, seq: SeqId, token: TokenId) -> bool {
+        self.sequences.get(&seq).is_some_and(|drawing| drawing.stop_tokens.contains(&token))
+    }
+
     /// From the logits of row `row`, the `nth` that the chunk draws from.
     fn draw(&mut self, batch: &StepBatch, chunk: &BatchChunk, (nth, row): (usize, usize), logits: &[f32]) -> Outcome {
         let Some(drawing) = self.sequences.get_mut(&chunk.seq) else {
@@ -225,7 +230,9 @@ impl Executor for Forward {
                 }
                 let outcome = self.draw(batch, chunk, at, logits);
                 right = match &outcome {
-                    Outcome::Token(sampled) => batch.tokens.get(at.1 + 1) == Some(&sampled.token),
+                    Outcome::Token(sampled) => {
+                        batch.tokens.get(at.1 + 1) == Some(&sampled.token) && !self.ends(chunk.seq, sampled.token)
+                    }
                     Outcome::Complete | Outcome::Failed(_) => false,
                 };
                 output.outcomes.push((chunk.seq, outcome));

@@ -6,19 +6,22 @@
 //! - **Batched equals solo, bit for bit.** The order in which one output's terms are added depends on the width of the
 //!   row or on absolute positions, never on how many rows there are, how work is cut or how many threads share it.
 //! - **Every instruction set gives the same bits.** Products either are rounded before they are added ([`dot`]) or are
-//!   fused on every path ([`matmul`], [`quant`]), and all variants keep the same partial sums; wider registers only do
-//!   more of them at once. [`isa`] says which set is used.
+//!   fused on every path ([`matmul`], [`quant`], [`attention`]), and all variants keep the same partial sums; wider
+//!   registers only do more of them at once. [`isa`] says which set is used. The one exception is [`bf16`], whose unit adds
+//!   in an order of its own.
 //!
 //! ```text
 //! packed (block formats → f32)      memory (of weights)
 //!   ↓                                  ↓
-//! matmul (dense weights)            quant (block formats, in integers)      parallel → pool (who computes what)
+//! matmul, bf16 (dense weights)      quant (block formats, in integers)      parallel → pool (who computes what)
 //!
-//! attention, norm, activation, rope → lanes (sixteen floats on every instruction set), dot (the fixed order of additions)
+//! activation, rope → lanes (sixteen floats on every instruction set)
+//! attention, norm   → lanes, dot (the fixed order of additions)
 //! ```
 
 pub mod activation;
 pub mod attention;
+pub mod bf16;
 pub mod dot;
 pub mod isa;
 mod lanes;

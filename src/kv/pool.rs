@@ -40,8 +40,8 @@ pub struct Reused {
     pub node: Node,
 }
 
-/// A fixed number of physical blocks. Free ones that still hold a full block's tokens can be found again, and are taken last,
-/// the longest unused first.
+/// A fixed number of physical blocks. Free ones whose content can still be found are taken last, the longest
+/// unused first.
 #[derive(Debug)]
 pub struct BlockPool {
     /// Free and empty. Used as a stack: the block freed last is the one most likely still in a cache.
@@ -134,6 +134,16 @@ impl BlockPool {
     pub fn publish(&mut self, parent: &Node, tokens: &[TokenId], block: &Block) -> Node {
         assert_eq!(tokens.len(), self.block_size, "a full block");
         self.prefixes.publish(parent, tokens, block.0)
+    }
+
+    /// `block` holds only `tokens`, fewer than a block, and nobody will write to it again: others may copy what they share.
+    /// Without effect where another block's content begins with the same.
+    pub fn publish_rest(&mut self, parent: &Node, tokens: &[TokenId], block: &Block) {
+        assert!(tokens.len() < self.block_size, "less than a block");
+        let longest = self.prefixes.longest(parent, tokens).map_or(0, |(_, shared)| shared);
+        if longest < tokens.len() {
+            self.prefixes.publish(parent, tokens, block.0);
+        }
     }
 
     /// Blocks that can be taken.

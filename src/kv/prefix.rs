@@ -1,9 +1,9 @@
-//! Which blocks hold which tokens: full blocks of earlier sequences, found again by content.
+//! Which blocks hold which tokens: blocks of earlier sequences, found again by content.
 //!
-//! A tree: a node is a full block's tokens after its parent's, a root is a salt. A node is found by its parent and its
+//! A tree: a node is a block's tokens after its parent's, a root is a salt. A node is found by its parent and its
 //! tokens themselves, not by a digest of them, so nobody can make two prompts collide; salts keep tenants apart. Nodes have
 //! numbers that are never given twice: when a parent is evicted, what hangs below it is found no more and falls out of use
-//! in its turn. (Prefix sharing by content: Kwon et al., SOSP 2023; a tree of prefixes: Zheng et al., "SGLang", 2024.)
+//! in its turn. Full blocks are shared; the partly filled one with which a sequence ended is only copied from. (Prefix sharing by content: Kwon et al., SOSP 2023; a tree of prefixes: Zheng et al., "SGLang", 2024.)
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub enum Node {
     Block(u64),
 }
 
-/// What is known of blocks that hold a full block's tokens.
+/// What is known of blocks that hold a sequence's tokens.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     found: HashMap<Key, Found>,

@@ -51,6 +51,13 @@ fn slots_follow_the_table() {
     b.release(&mut pool);
 }
 
+/// A free block's content: below which node it hangs, whose it is and where it stands; and its own node.
+#[derive(Debug)]
+struct Kept {
+    content: (u32, u32, usize),
+    node: u32,
+}
+
 /// A sequence that computes all its tokens at once, as far as blocks are concerned.
 struct Sequence {
     salt: u8,
@@ -83,12 +90,26 @@ impl Sequence {
         }
         Some(Sequence { salt, tokens, table, cached })
     }
+
+    /// Its partly filled block becomes one to copy from.
+    fn leave(self, pool: &mut BlockPool) {
+        let full = self.tokens.len() / pool.block_size();
+        let found = pool.reuse(root(self.salt), &[&self.tokens[..full * pool.block_size()], &[u32::MAX]].concat());
+        let Reused { blocks, partial, node } = found;
+        let rest = &self.tokens[full * pool.block_size()..];
+        if blocks.len() == full && !rest.is_empty() {
+            pool.publish_rest(&node, rest, &self.table.blocks()[full]);
+        }
+        partial.into_iter().map(|(block, _)| block).chain(blocks).for_each(|block| pool.give_back(block));
+        self.table.release(pool);
+    }
 }
 
 fn cached(salt: u8, tokens: &[u32], pool: &mut BlockPool) -> usize {
     let sequence = Sequence::begin(salt, tokens.to_vec(), pool).expect("room");
-    sequence.table.release(pool);
-    sequence.cached
+    let cached = sequence.cached;
+    sequence.leave(pool);
+    cached
 }
 
 #[test]
@@ -97,7 +118,7 @@ fn what_was_computed_is_found_again_but_for_the_last_token() {
     let tokens: Vec<u32> = (0..10).collect();
     assert_eq!(cached(0, &tokens, &mut pool), 0);
     assert_eq!(pool.used(), 0);
-    assert_eq!(cached(0, &tokens, &mut pool), 8, "two full blocks");
+    assert_eq!(cached(0, &tokens, &mut pool), 9, "two full blocks, and one token of the third by a copy");
     assert_eq!(cached(0, &tokens[..8], &mut pool), 7, "one, and three tokens of the next by a copy");
     assert_eq!(cached(0, &[0, 1, 2, 3, 4, 5, 99, 98, 97], &mut pool), 6, "where a block differs, its beginning");
     assert_eq!(cached(0, &[1, 1, 2, 3, 4, 5], &mut pool), 0);
@@ -111,7 +132,19 @@ fn another_salt_finds_nothing() {
     let tokens: Vec<u32> = (0..10).collect();
     assert_eq!(cached(1, &tokens, &mut pool), 0);
     assert_eq!(cached(2, &tokens, &mut pool), 0);
-    assert_eq!(cached(1, &tokens, &mut pool), 8);
+    assert_eq!(cached(1, &tokens, &mut pool), 9);
+}
+
+#[test]
+fn a_block_that_was_never_full_is_copied_from() {
+    let mut pool = BlockPool::new(16, 8);
+    assert_eq!(cached(0, &[1, 2, 3], &mut pool), 0);
+    assert_eq!(cached(0, &[1, 2, 3], &mut pool), 2);
+    assert_eq!(pool.findable(), 1, "the second has nothing to add");
+    assert_eq!(cached(0, &[1, 2, 3, 4, 5], &mut pool), 3);
+    assert_eq!(cached(0, &[1, 2, 3, 4, 6], &mut pool), 4);
+    assert_eq!(cached(1, &[1, 2, 3, 4, 6], &mut pool), 0);
+    pool.check([]);
 }
 
 #[test]
@@ -121,9 +154,9 @@ fn the_longest_unused_goes_first_and_ends_before_beginnings() {
     cached(0, &a, &mut pool);
     cached(0, &b, &mut pool);
     cached(0, &a, &mut pool);
-    assert_eq!(pool.findable(), 4);
-    // Two empty blocks and one of b's: the second.
-    let other = Sequence::begin(0, vec![7; 12], &mut pool).expect("room");
+    assert_eq!(pool.findable(), 6, "two full blocks and the rest of each");
+    // b's are the longest unused, its end first.
+    let other = Sequence::begin(0, vec![7; 8], &mut pool).expect("room");
     let found = pool.reuse(root(0), &b);
     assert_eq!((found.blocks.len(), found.partial.is_none()), (1, true), "its first block is still there");
     assert_eq!(pool.reuse(root(0), &a).blocks.len(), 2);
@@ -141,6 +174,7 @@ fn held_blocks_are_never_given_to_others() {
     pool.check([&first.table]);
     first.table.release(&mut pool);
     assert_eq!(cached(0, &a, &mut pool), 8);
+    assert_eq!(pool.findable(), 3, "and the rest of the second time");
 }
 
 #[test]
@@ -176,6 +210,38 @@ proptest! {
         prop_assert_eq!(pool.used(), 0);
     }
 
+    /// Each family's sequences begin alike and end as no other; one runs at a time. What is still there is then a matter of
+    /// who was freed when, which a list can tell.
+    #[test]
+    fn what_is_kept_is_what_was_used_last(
+        blocks in 5usize..16, orders in prop::collection::vec((0u32..6, 0usize..4), 0..80),
+    ) {
+        let mut pool = BlockPool::new(blocks, 2);
+        let (mut list, mut empty, mut nodes) = (Vec::<Kept>::new(), blocks, 0);
+        for (turn, (family, full)) in orders.into_iter().enumerate() {
+            let tokens: Vec<u32> = (0..2 * full as u32).map(|i| family * 10 + i).chain([1_000 + turn as u32]).collect();
+            let (mut held, mut parent) = (Vec::new(), 0);
+            for index in 0..full {
+                let Some(at) = list.iter().position(|kept| kept.content == (parent, family, index)) else { break };
+                held.push(list.remove(at));
+                parent = held[index].node;
+            }
+            prop_assert_eq!(cached(0, &tokens, &mut pool), held.len() * 2);
+            for index in held.len()..=full {
+                match empty {
+                    0 => _ = list.remove(0),
+                    _ => empty -= 1,
+                }
+                nodes += 1;
+                let family = if index == full { tokens[2 * full] } else { family };
+                held.push(Kept { content: (parent, family, index), node: nodes });
+                parent = nodes;
+            }
+            list.extend(held.into_iter().rev());
+            prop_assert_eq!(pool.findable(), list.len());
+        }
+    }
+
     /// Few tokens and short blocks, so that beginnings are shared all the time; what a block holds is written down beside.
     #[test]
     fn what_is_found_is_what_was_written(
@@ -187,7 +253,7 @@ proptest! {
         let mut written: HashMap<BlockId, (u8, Vec<u32>)> = HashMap::new();
         for (leave, salt, tokens) in orders {
             if leave && !live.is_empty() {
-                live.swap_remove(tokens[0] as usize % live.len()).table.release(&mut pool);
+                live.swap_remove(tokens[0] as usize % live.len()).leave(&mut pool);
                 continue;
             }
             let found = pool.reuse(root(salt), &tokens);

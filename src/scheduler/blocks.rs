@@ -53,8 +53,7 @@ impl Scheduler {
 
     fn preempt(&mut self, preempted: Preempted, plan: &mut StepPlan, pool: &mut BlockPool) {
         let Some(at) = self.running.iter().position(|r| r.id() == preempted.seq) else { return };
-        let (waiting, table) = self.running.remove(at).preempt();
-        table.release(pool);
+        let waiting = self.running.remove(at).preempt(pool);
         // Preempted sequences stand at the head in the order of their arrival, before everyone who never ran.
         let at = self.waiting.iter().position(|w| w.arrival > waiting.arrival).unwrap_or(self.waiting.len());
         self.waiting.insert(at, waiting);

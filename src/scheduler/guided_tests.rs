@@ -15,7 +15,7 @@ impl Scene {
     fn new(config: Config, output: usize) -> Scene {
         let mut scheduler = Scheduler::new(config);
         scheduler.submit(request(0, &job(3, output, 0)));
-        Scene { scheduler, pool: BlockPool::new(16, 4) }
+        Scene { scheduler, pool: BlockPool::new(4, 16) }
     }
 
     /// Plans a step; the tokens that it computes and how many of them are guesses.

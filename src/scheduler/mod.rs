@@ -227,16 +227,16 @@ impl Scheduler {
             running.publish(pool);
         }
         if let Some(end) = end {
+            let failed = matches!(end, Event::Failed(_));
             events.push((seq, end));
-            self.abort(seq, pool);
+            self.running.extract_if(.., |running| running.id() == seq).for_each(|running| running.leave(failed, pool));
         }
     }
 
     /// Takes a sequence out of whichever queue holds it and frees its blocks. False if it is in none.
     pub fn abort(&mut self, seq: SeqId, pool: &mut BlockPool) -> bool {
         if let Some(at) = self.running.iter().position(|r| r.id() == seq) {
-            let (_, table) = self.running.remove(at).preempt();
-            table.release(pool);
+            self.running.remove(at).leave(false, pool);
             return true;
         }
         let before = self.waiting.len();

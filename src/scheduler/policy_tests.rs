@@ -175,22 +175,21 @@ fn a_recomputed_chunk_of_one_token_is_no_decode() {
     let mut model = PagedModel { slots: vec![None; 64], block_size: 4 };
     let mut scheduler = Scheduler::new(ROOMY);
     (0..2).for_each(|seq| scheduler.submit(request(seq, &job(3, 9, 0))));
-    let mut step = |scheduler: &mut Scheduler| {
-        let plan = scheduler.plan(&mut pool, Micros::ZERO).expect("live");
-        let output = model.run(&scheduler.batch(&plan, &pool));
-        scheduler.commit(plan.clone(), &output, &mut pool);
+    let mut step = |scheduler: &mut Scheduler, pool: &mut BlockPool| {
+        let plan = scheduler.plan(pool, Micros::ZERO).expect("live");
+        let output = model.run(&scheduler.batch(&plan, pool));
+        scheduler.commit(plan.clone(), &output, pool);
         plan
     };
-    (0..3).for_each(|_| _ = step(&mut scheduler));
+    (0..3).for_each(|_| _ = step(&mut scheduler, &mut pool));
     // What preemption does, without having to fill the pool first.
-    let (waiting, table) = scheduler.running.remove(1).preempt();
+    let waiting = scheduler.running.remove(1).preempt(&mut pool);
     scheduler.waiting.push_front(waiting);
     scheduler.configure(config);
     let mut plans = Vec::new();
     for _ in 0..6 {
-        plans.push(step(&mut scheduler));
+        plans.push(step(&mut scheduler, &mut pool));
     }
-    table.release(&mut pool);
     let last = &plans[5].chunks[1];
     for plan in &plans[..5] {
         assert_eq!((plan.load.decode_tokens, plan.load.prefill_tokens, plan.load.prefills), (1, 1, 1), "{plan:?}");

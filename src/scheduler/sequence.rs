@@ -115,9 +115,20 @@ impl Waiting {
 }
 
 impl Running {
-    pub fn preempt(self) -> (Waiting, BlockTable) {
+    /// Gives its blocks back, what it computed in them findable, and waits to go on.
+    pub fn preempt(mut self, pool: &mut BlockPool) -> Waiting {
+        self.publish_rest(pool);
         let emitted = self.tokens[self.request.prompt().len()..].to_vec();
-        (Waiting { request: self.request, emitted, arrival: self.arrival, ran: true }, self.table)
+        self.table.release(pool);
+        Waiting { request: self.request, emitted, arrival: self.arrival, ran: true }
+    }
+
+    /// Gives its blocks back for good. What a failed step left in them is nobody's.
+    pub fn leave(mut self, failed: bool, pool: &mut BlockPool) {
+        if !failed {
+            self.publish_rest(pool);
+        }
+        self.table.release(pool);
     }
 
     /// Lets others find the full blocks that it has computed.
@@ -128,6 +139,15 @@ impl Running {
             let tokens = &self.tokens[place.published * size..][..size];
             place.node = pool.publish(&place.node, tokens, &self.table.blocks()[place.published]);
             place.published += 1;
+        }
+    }
+
+    /// Lets others copy from the block that it has filled in part, now that it writes there no more.
+    fn publish_rest(&mut self, pool: &mut BlockPool) {
+        let Some(place) = &self.place else { return };
+        let rest = &self.tokens[place.published * pool.block_size()..self.computed as usize];
+        if !rest.is_empty() {
+            pool.publish_rest(&place.node, rest, &self.table.blocks()[place.published]);
         }
     }
 

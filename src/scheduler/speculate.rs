@@ -84,8 +84,8 @@ pub(super) fn lookup(tokens: &[TokenId], most: usize) -> &[TokenId] {
 
 impl Scheduler {
     /// Gives decodes that are planned what is left of the step's tokens and time for guesses. Nobody else is held up: this
-    /// comes last, takes only free blocks, and stays within the limit on stalls.
-    pub(super) fn speculate(&mut self, draft: &mut Draft, pool: &mut BlockPool) {
+    /// comes last, stays within the blocks that the sequences have, and within the limit on stalls.
+    pub(super) fn speculate(&mut self, draft: &mut Draft, pool: &BlockPool) {
         let speculative = self.config.speculative;
         for index in 0..draft.plan.chunks.len() {
             let chunk = &draft.plan.chunks[index];
@@ -93,16 +93,12 @@ impl Scheduler {
             if !chunk.decode || draft.tokens == 0 {
                 continue;
             }
-            let room = self.config.max_model_len.saturating_sub(end + 1).min(draft.tokens);
-            let Some(running) = self.find_mut(seq) else { continue };
-            let guesses = running.guesses(room, speculative);
-            if guesses == 0 {
-                continue;
-            }
+            let Some(running) = self.find(seq) else { continue };
+            let room = (running.table.len() * pool.block_size()).min(self.config.max_model_len - 1);
+            let guesses = running.guesses(room.saturating_sub(end).min(draft.tokens), speculative);
             let load = (end + 1..=end + guesses).fold(draft.plan.load, |load, at| load + StepLoad::decode(at));
             let late = draft.limit.is_some_and(|limit| self.predict(&load).is_none_or(|time| time > limit));
-            let Some(running) = self.find_mut(seq).filter(|_| !late) else { continue };
-            if running.table.grow(end + guesses, pool).is_err() {
+            if guesses == 0 || late {
                 continue;
             }
             let chunk = &mut draft.plan.chunks[index];

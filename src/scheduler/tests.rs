@@ -371,6 +371,33 @@ fn who_needs_every_block_computes_what_it_cannot_copy() {
     assert_eq!(run.cached, 8);
 }
 
+#[test]
+fn what_a_failed_step_left_is_found_by_nobody() {
+    // Eleven tokens: two full blocks and a partly filled one. The second time its last step is the one that fails.
+    for (failing, found) in [(false, 10), (true, 0)] {
+        let mut pool = BlockPool::new(16, 4);
+        let mut scheduler = Scheduler::new(Config { prefix_caching: true, ..ROOMY });
+        let mut again = |scheduler: &mut Scheduler, seq: u64, failing: bool| {
+            scheduler.submit(request(0, &job(11, 1, 0)));
+            let plan = scheduler.plan(&mut pool, Micros::ZERO).expect("live");
+            let cached = plan.found[0].cached_tokens;
+            let outcome = match failing {
+                true => Outcome::Failed(SequenceFault::NonFiniteLogits),
+                false => Outcome::Token(Sampled { token: 9, logprobs: None }),
+            };
+            scheduler.commit(
+                plan,
+                &StepOutput { outcomes: vec![(SeqId(seq), outcome)], ..StepOutput::default() },
+                &mut pool,
+            );
+            pool.check([]);
+            cached
+        };
+        assert_eq!(again(&mut scheduler, 0, failing), 0);
+        assert_eq!(again(&mut scheduler, 0, false), found, "failing: {failing}");
+    }
+}
+
 proptest! {
     /// Blocks are recounted, budgets and seats checked, and the number of steps bounded inside `run`.
     #[test]

@@ -228,7 +228,10 @@ async fn the_best_of_many_is_the_most_likely() {
             assert_eq!((&shown["text"], &shown["index"]), (&expected["text"], &json!(prompt * 2 + rank)));
         }
     }
-    assert_eq!(best["usage"], all["usage"], "what was computed is counted");
+    // The second time more of the prompts was cached; what was computed is counted all the same.
+    let counted =
+        |answer: &Value| [answer["usage"]["prompt_tokens"].clone(), answer["usage"]["completion_tokens"].clone()];
+    assert_eq!(counted(&best), counted(&all));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use forebay::units::TokenId;
 
 use crate::rig::{self, Rig, Setup};
 use crate::server::{Server, post};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Text that goes round in circles, and some that does not.
 fn prompts() -> Vec<Vec<TokenId>> {
@@ -56,6 +56,12 @@ async fn guesses_change_the_steps_and_nothing_else() {
     }
 }
 
+fn with(body: &Value, more: Value) -> Value {
+    let mut body = body.clone();
+    body.as_object_mut().expect("object").extend(more.as_object().expect("object").clone());
+    body
+}
+
 #[tokio::test]
 async fn logprobs_and_draws_are_the_same_over_http() {
     let (plain, guessing) = (Server::start(&[]), Server::start(&["--speculative", "prompt_lookup"]));
@@ -67,6 +73,21 @@ async fn logprobs_and_draws_are_the_same_over_http() {
         let (a, b) =
             (post(plain.at("/v1/completions"), body.clone()).await, post(guessing.at("/v1/completions"), body).await);
         assert_eq!((a.0, &a.1["choices"], &a.1["usage"]), (b.0, &b.1["choices"], &b.1["usage"]));
+    }
+    // An end inside a run of right guesses: by a token, and by a string.
+    let circle = json!({"prompt": [5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6, 7], "temperature": 0, "max_tokens": 80});
+    let (_, whole) = post(plain.at("/v1/completions"), with(&circle, json!({"return_token_ids": true}))).await;
+    let tokens: Vec<u64> = serde_json::from_value(whole["choices"][0]["token_ids"].clone()).expect("token ids");
+    let text = whole["choices"][0]["text"].as_str().expect("text");
+    for at in (20..tokens.len()).step_by(7) {
+        let until: String = text.chars().skip(at).take(4).collect();
+        for end in [json!({"stop_token_ids": [tokens[at]]}), json!({"stop": [until]})] {
+            let body = with(&circle, end);
+            let (_, a) = post(plain.at("/v1/completions"), body.clone()).await;
+            let (_, b) = post(guessing.at("/v1/completions"), body).await;
+            assert_eq!((&a["choices"], &a["usage"]), (&b["choices"], &b["usage"]));
+            assert_eq!(a["choices"][0]["finish_reason"], "stop");
+        }
     }
     let proposed = guessing.metric("forebay_spec_proposed_total").await;
     let accepted = guessing.metric("vllm:spec_decode_num_accepted_tokens_total").await;

@@ -95,6 +95,8 @@ pub struct Cache {
     pub(super) geometry: Geometry,
     keys: Memory,
     values: Memory,
+    /// Room for the slots of a step, in order.
+    sorted: Vec<u32>,
 }
 
 impl Cache {
@@ -108,7 +110,7 @@ impl Cache {
         let rows = num_blocks * block_size * kv_heads;
         let keys = Memory::zeroed(rows * dtype.key_bytes(head_dim))?;
         let values = Memory::zeroed(rows * dtype.value_bytes(head_dim))?;
-        Ok(Cache { dtype, geometry, keys, values })
+        Ok(Cache { dtype, geometry, keys, values, sorted: Vec::new() })
     }
 
     /// Fills it with NaN.
@@ -138,7 +140,14 @@ impl Cache {
         let Geometry { num_blocks, block_size, kv_heads, head_dim } = self.geometry;
         let width = kv_heads * head_dim;
         assert!(keys.len() == slots.len() * width && values.len() == keys.len(), "keys and values of the slots");
-        assert!(slots.iter().all(|&slot| (slot as usize) < num_blocks * block_size), "slots outside the cache");
+        self.sorted.clear();
+        self.sorted.extend_from_slice(slots);
+        self.sorted.sort_unstable();
+        assert!(self.sorted.windows(2).all(|two| two[0] < two[1]), "two rows for one slot");
+        assert!(
+            self.sorted.last().is_none_or(|&last| (last as usize) < num_blocks * block_size),
+            "slots outside the cache"
+        );
         let writer = Writer {
             dtype: self.dtype,
             geometry: self.geometry,
@@ -148,8 +157,7 @@ impl Cache {
         for_each_range(slots.len(), 1, slots.len() * width * 4, |rows: Range<usize>| {
             for row in rows {
                 let part = row * width..(row + 1) * width;
-                // SAFETY: the slot is inside, and rows of one step have slots of their own (`model::batch` checks that each
-                // is where its sequence's table puts its position); a doubled slot would mix numbers, not leave the cache.
+                // SAFETY: the slot is inside and no other row has it, as was just checked.
                 unsafe { writer.row(slots[row] as usize, &keys[part.clone()], &values[part]) }
             }
         });

@@ -207,3 +207,11 @@ fn numbers_too_large_for_a_half_are_kept_at_its_limit() {
     attention(&Queries { q: &[1e-6; 16], chunks: &[chunk], tables: &[0] }, &cache, &shape, &mut out);
     assert_eq!(out, [-65504.0; 16]);
 }
+
+#[test]
+#[should_panic(expected = "two rows for one slot")]
+fn no_slot_is_written_twice() {
+    let geometry = Geometry { num_blocks: 1, block_size: 16, kv_heads: 1, head_dim: 16 };
+    let mut cache = Cache::zeroed(KvDtype::F32, geometry).unwrap();
+    cache.write(&[3, 1, 3], &[0.0; 48], &[0.0; 48]);
+}

@@ -10,7 +10,7 @@ use super::format::{Codes, Format, GROUP_CODES, Header, PANEL};
 #[repr(C, align(64))]
 pub(super) struct GroupScales {
     pub scale: [f32; PANEL],
-    /// `Affine`: the shift. `Halves`: the scale of the second half; else unused.
+    /// `Affine`: the shift; of a group with two scales, that of its second half; else unused.
     pub second: [f32; PANEL],
 }
 
@@ -59,7 +59,7 @@ pub(super) fn scales(format: Format, header: &[u8], out: &mut [GroupScales]) {
 
 /// Row `row` of 16 `f16`.
 #[inline(always)]
-fn halves(entry: &[u8], row: usize) -> [f32; PANEL] {
+pub(super) fn halves(entry: &[u8], row: usize) -> [f32; PANEL] {
     let mut out = [0.0; PANEL];
     for (out, two) in out.iter_mut().zip(entry[2 * PANEL * row..].as_chunks::<2>().0) {
         *out = f16(*two);

@@ -25,8 +25,8 @@ pub(super) enum Scheme {
     Symmetric { offset: i32 },
     /// `scale · code + shift`
     Affine,
-    /// As `Symmetric`, each half of 16 inputs with a scale of its own.
-    Halves { offset: i32 },
+    /// As one of the above, with scales that are integers within a block of 256: see [`super::superblock`].
+    Super { offset: i32 },
 }
 
 /// How wide codes are.
@@ -68,9 +68,9 @@ impl Format {
             Packing::Q5_0 => (Codes::Five, Scheme::Symmetric { offset: 16 }, Header::D),
             Packing::Q5_1 => (Codes::Five, Scheme::Affine, Header::DAndM),
             Packing::Q8_0 => (Codes::Eight, Scheme::Symmetric { offset: 128 }, Header::D),
-            Packing::Q4K => (Codes::Four, Scheme::Affine, Header::SuperAffine),
-            Packing::Q5K => (Codes::Five, Scheme::Affine, Header::SuperAffine),
-            Packing::Q6K => (Codes::Six, Scheme::Halves { offset: 32 }, Header::SuperHalves),
+            Packing::Q4K => (Codes::Four, Scheme::Super { offset: 0 }, Header::SuperAffine),
+            Packing::Q5K => (Codes::Five, Scheme::Super { offset: 0 }, Header::SuperAffine),
+            Packing::Q6K => (Codes::Six, Scheme::Super { offset: 32 }, Header::SuperHalves),
             Packing::F32 | Packing::F16 | Packing::Bf16 | Packing::Q2K | Packing::Q3K => return None,
         };
         Some(Format { packing, codes, scheme, header })
@@ -123,7 +123,7 @@ impl Scheme {
     /// What is taken off a code.
     pub const fn offset(self) -> i32 {
         match self {
-            Scheme::Symmetric { offset } | Scheme::Halves { offset } => offset,
+            Scheme::Symmetric { offset } | Scheme::Super { offset } => offset,
             Scheme::Affine => 0,
         }
     }

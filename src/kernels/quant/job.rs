@@ -12,8 +12,9 @@ pub(super) struct Job<'a> {
     pub rows: &'a Rows,
     pub panels: &'a Panels,
     /// What a group's sum of codes adds to its dot product, computed once for all outputs. `Symmetric`, `[T, groups]`:
-    /// minus the offset times the sum, to start the integer sum from. `Halves`, `[T, groups, 2]`: the same for each half.
-    /// `Affine`, `[T, groups]`: the bits of the sum as `f32`.
+    /// minus the offset times the sum, to start the integer sum from. `Affine`, `[T, groups]`: the bits of the sum as `f32`.
+    /// `Super`: pairs of sums of 16 bits each, of two groups, `[T, groups / 2]`, or, with an offset, of a group's halves,
+    /// `[T, groups]`.
     pub terms: &'a [i32],
     pub out: Columns<'a>,
 }
@@ -29,10 +30,19 @@ impl<'a> Job<'a> {
             Scheme::Affine => {
                 terms.extend(rows.sums.iter().map(|sums| ((sums[0] + sums[1]) as f32).to_bits() as i32));
             }
-            Scheme::Halves { offset } => terms.extend(rows.sums.iter().flatten().map(|sum| -offset * sum)),
+            Scheme::Super { offset: 0 } => {
+                let whole = |sums: [i32; 2]| sums[0] + sums[1];
+                terms.extend(rows.sums.as_chunks::<2>().0.iter().map(|two| pair(whole(two[0]), whole(two[1]))));
+            }
+            Scheme::Super { .. } => terms.extend(rows.sums.iter().map(|sums| pair(sums[0], sums[1]))),
         }
         Job { rows, panels, terms, out: Columns::new(out, panels.outputs()) }
     }
+}
+
+/// Two numbers of 16 bits, the first one low.
+fn pair(first: i32, second: i32) -> i32 {
+    first & 0xffff | second << 16
 }
 
 /// Room of one thread, kept between calls.
@@ -42,6 +52,8 @@ pub(super) struct Scratch {
     pub scales: Vec<GroupScales>,
     /// Codes of two panels as bytes, `[2, groups]`.
     pub codes: Vec<GroupCodes>,
+    #[cfg(target_arch = "x86_64")]
+    pub superblock: super::superblock::amx::Room,
 }
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]

@@ -34,6 +34,7 @@ mod job;
 mod panels;
 mod rows;
 mod scalar;
+mod superblock;
 
 use std::cell::RefCell;
 

@@ -120,8 +120,8 @@ fn weights(format: Format, codes: &[u8; GROUP], scales: &GroupScales, n: usize, 
     for (k, (out, &code)) in out.iter_mut().zip(codes).enumerate() {
         *out = match format.scheme {
             Scheme::Symmetric { offset } => scale * (i32::from(code) - offset) as f32,
-            Scheme::Affine => scale * f32::from(code) + second,
-            Scheme::Halves { offset } => {
+            Scheme::Affine | Scheme::Super { offset: 0 } => scale * f32::from(code) + second,
+            Scheme::Super { offset } => {
                 (if k < GROUP / 2 { scale } else { second }) * (i32::from(code) - offset) as f32
             }
         };

@@ -1,4 +1,4 @@
-//! The definition: what every other path must give to the bit.
+//! The definition for weights in blocks of 32: what every other path must give to the bit.
 
 use super::expand;
 use super::format::{GROUP, GROUP_CODES, PANEL, Scheme};
@@ -22,16 +22,14 @@ pub(super) fn panel(job: &Job, index: usize, scratch: &mut Scratch) {
             let at = t * job.rows.groups() + g;
             let x = &job.rows.codes[at * GROUP..][..GROUP];
             let sums = job.rows.sums[at];
-            let (first, second) = dots(&wide, x);
+            let dots = dots(&wide, x);
             for n in 0..PANEL {
                 let part = match format.scheme {
-                    Scheme::Symmetric { offset } => {
-                        (first[n] + second[n] - offset * (sums[0] + sums[1])) as f32 * scales.scale[n]
+                    Scheme::Symmetric { offset } => (dots[n] - offset * (sums[0] + sums[1])) as f32 * scales.scale[n],
+                    Scheme::Affine => {
+                        ((sums[0] + sums[1]) as f32).mul_add(scales.second[n], dots[n] as f32 * scales.scale[n])
                     }
-                    Scheme::Affine => ((sums[0] + sums[1]) as f32)
-                        .mul_add(scales.second[n], (first[n] + second[n]) as f32 * scales.scale[n]),
-                    Scheme::Halves { offset } => ((second[n] - offset * sums[1]) as f32)
-                        .mul_add(scales.second[n], (first[n] - offset * sums[0]) as f32 * scales.scale[n]),
+                    Scheme::Super { .. } => unreachable!("see `superblock`"),
                 };
                 y[n] = part.mul_add(job.rows.scales[at], y[n]);
             }
@@ -40,15 +38,15 @@ pub(super) fn panel(job: &Job, index: usize, scratch: &mut Scratch) {
     }
 }
 
-/// Of both halves of a group, for 16 outputs.
-fn dots(wide: &[u8; GROUP_CODES], x: &[i8]) -> ([i32; PANEL], [i32; PANEL]) {
-    let mut sums = [[0; PANEL]; 2];
-    for (j, (quad, x)) in wide.as_chunks::<64>().0.iter().zip(x.as_chunks::<4>().0).enumerate() {
-        for (sum, w) in sums[j / 4].iter_mut().zip(quad.as_chunks::<4>().0) {
+/// Of a group, for 16 outputs.
+fn dots(wide: &[u8; GROUP_CODES], x: &[i8]) -> [i32; PANEL] {
+    let mut sums = [0; PANEL];
+    for (quad, x) in wide.as_chunks::<64>().0.iter().zip(x.as_chunks::<4>().0) {
+        for (sum, w) in sums.iter_mut().zip(quad.as_chunks::<4>().0) {
             for i in 0..4 {
                 *sum += i32::from(w[i]) * i32::from(x[i]);
             }
         }
     }
-    (sums[0], sums[1])
+    sums
 }

@@ -3,6 +3,7 @@
 use super::super::backend::{DeviceError, Result};
 use super::super::weights::{Numbers, Packed};
 use super::buffers::{Buffer, Buffers};
+use crate::kernels::bf16;
 use crate::kernels::matmul;
 use crate::kernels::memory::{Memory, OutOfMemory};
 use crate::kernels::packed::{self, Packing};
@@ -17,6 +18,8 @@ pub(in crate::model) struct Matrix {
 enum Weights {
     /// Block formats, laid out for integer products.
     Panels(Panels),
+    /// BF16, laid out for the unit that multiplies them.
+    Tiles(bf16::Weights),
     /// F32, F16 and BF16 as in the file, and formats that have no panels.
     Rows(Packing, Memory),
     /// Numbers that were made, not read.
@@ -47,6 +50,7 @@ impl Matrix {
                 }
                 quant::matmul_into(rounded, panels, &mut y);
             }
+            Weights::Tiles(weights) => bf16::matmul_into(x, weights, &mut y),
             Weights::Rows(packing, bytes) => matmul::matmul_packed_into(x, *packing, bytes, self.inputs, &mut y),
             Weights::Plain(numbers) => matmul::matmul_into(x, numbers, self.inputs, &mut y),
         }
@@ -57,13 +61,14 @@ impl Matrix {
     pub fn fine_span(&self) -> Option<Span> {
         match &self.weights {
             Weights::Panels(panels) => panels.are_eight_bits().then(|| panels.span()),
-            Weights::Rows(..) | Weights::Plain(_) => None,
+            Weights::Tiles(_) | Weights::Rows(..) | Weights::Plain(_) => None,
         }
     }
 
     pub fn copy_row(&self, row: usize, out: &mut [f32]) {
         match &self.weights {
             Weights::Panels(panels) => panels.unpack_row(row, out),
+            Weights::Tiles(weights) => weights.unpack_row(row, out),
             Weights::Rows(packing, bytes) => {
                 // A packed row is whole blocks, so it is the same share of the bytes as of the numbers.
                 let (numbers, block_bytes) = packing.block();
@@ -84,6 +89,8 @@ fn stored(packed: &Packed, inputs: usize) -> std::result::Result<Weights, OutOfM
     };
     if Panels::exist(packing, inputs) {
         Ok(Weights::Panels(Panels::repack(packing, packed.bytes(), inputs, release)?))
+    } else if bf16::Weights::exist(packing, inputs) {
+        Ok(Weights::Tiles(bf16::Weights::repack(packed.bytes(), inputs, release)?))
     } else {
         Ok(Weights::Rows(packing, Memory::copy_of(packed.bytes(), release)?))
     }

@@ -8,7 +8,7 @@
 #![allow(unsafe_code)] // intrinsics and tile instructions that load through pointers
 
 pub(in crate::kernels) mod system;
-mod tiles;
+pub(in crate::kernels) mod tiles;
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -19,8 +19,8 @@ use super::avx512::{self, load};
 use super::expand::GroupScales;
 use super::format::{GROUP, PANEL, Scheme};
 use super::job::{GroupCodes, Job, Scratch};
-use super::rows::Rows;
-use tiles::{Configured, Shape, Sums};
+use super::rows::{Rows, Span};
+use tiles::{Configured, Sums};
 
 /// Rows of a tile.
 const ROWS: usize = 16;
@@ -44,7 +44,8 @@ impl Tiles {
     pub fn fill(&mut self, isa: Isa, rows: &Rows) {
         let (count, groups) = (rows.count(), rows.groups());
         self.starts.clear();
-        if isa != Isa::Amx || count < MANY_ROWS {
+        // Weights in blocks of 256 take rows as they are.
+        if isa != Isa::Amx || count < MANY_ROWS || rows.span() == Span::Block {
             return;
         }
         let last = count - ROWS;
@@ -86,9 +87,8 @@ pub(super) unsafe fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scrat
     }
     let format = job.panels.format;
     let groups = job.panels.groups();
-    let shape = if matches!(format.scheme, Scheme::Halves { .. }) { Shape::Half } else { Shape::Whole };
     // SAFETY: as the caller promises.
-    let configured = unsafe { Configured::new(shape) };
+    let configured = unsafe { Configured::groups() };
     let mut sums = Sums::new();
     for index in panels {
         let (header, codes) = job.panels.panel(index);
@@ -113,8 +113,7 @@ pub(super) unsafe fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scrat
             }
             let y = match format.scheme {
                 Scheme::Symmetric { .. } => sixteen::<SYMMETRIC>(&configured, &input, &mut sums),
-                Scheme::Affine => sixteen::<AFFINE>(&configured, &input, &mut sums),
-                Scheme::Halves { .. } => sixteen::<HALVES>(&configured, &input, &mut sums),
+                Scheme::Affine | Scheme::Super { .. } => sixteen::<AFFINE>(&configured, &input, &mut sums),
             };
             for (r, y) in y.iter().enumerate() {
                 let (place, count) = job.out.place(start + r, index * PANEL);
@@ -128,7 +127,6 @@ pub(super) unsafe fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scrat
 // How a scheme adds up one group.
 const SYMMETRIC: u8 = 0;
 const AFFINE: u8 = 1;
-const HALVES: u8 = 2;
 
 /// Sixteen rows and a panel.
 struct Input<'a> {
@@ -149,7 +147,6 @@ fn sixteen<const SCHEME: u8>(configured: &Configured, input: &Input, sums: &mut 
     let groups = input.codes.len();
     assert!(input.x.len() == ROWS * groups * GROUP && input.scales.len() == groups, "a block's shape");
     assert!(input.x_scales.len() == ROWS * groups && input.x_sums.len() == ROWS * groups, "a block's scales");
-    let per_batch = if SCHEME == HALVES { 1 } else { 2 };
     let mut at = Pointers {
         codes: input.codes.as_ptr().cast(),
         x: input.x.as_ptr(),
@@ -162,28 +159,28 @@ fn sixteen<const SCHEME: u8>(configured: &Configured, input: &Input, sums: &mut 
     // SAFETY: AMX is granted and configured, says `configured`. `at` begins at group 0 and advances by what was computed;
     // by the assertions, every array goes on to `groups`. Prefetches may point anywhere.
     unsafe {
-        let mut left = groups / per_batch;
+        let mut left = groups / 2;
         let mut ready = sums.half(0);
         if left > 0 {
             configured.two(at.x, at.codes, ready);
         }
         while left > 1 {
             let filling = sums.other(ready);
-            let ahead = at.advanced(per_batch);
+            let ahead = at.advanced(2);
             configured.two(ahead.x, ahead.codes, filling);
             // Tile loads stall on what is not in the first cache: the next block's share of `x` is asked for meanwhile.
-            for line in 0..per_batch * ROWS * GROUP / 64 {
+            for line in 0..2 * ROWS * GROUP / 64 {
                 _mm_prefetch::<_MM_HINT_T0>(at.x.wrapping_add(next_x + 64 * line));
             }
-            add_up::<SCHEME>(&mut y, ready, &at, per_batch);
+            add_up::<SCHEME>(&mut y, ready, &at, 2);
             (at, ready) = (ahead, filling);
             left -= 1;
         }
-        if groups >= per_batch {
-            add_up::<SCHEME>(&mut y, ready, &at, per_batch);
-            at = at.advanced(per_batch);
+        if groups >= 2 {
+            add_up::<SCHEME>(&mut y, ready, &at, 2);
+            at = at.advanced(2);
         }
-        if groups % per_batch == 1 {
+        if groups % 2 == 1 {
             configured.one(at.x, at.codes, ready);
             add_up::<SCHEME>(&mut y, ready, &at, 1);
         }
@@ -232,8 +229,6 @@ unsafe fn add_up<const SCHEME: u8>(y: &mut [__m512; ROWS], sums: *const i32, at:
                 let mut part = _mm512_mul_ps(dots(g), scale);
                 if SCHEME == AFFINE {
                     part = _mm512_fmadd_ps(_mm512_set1_ps(*at.x_sums.add(g * ROWS + r)), second, part);
-                } else if SCHEME == HALVES {
-                    part = _mm512_fmadd_ps(dots(1), second, part);
                 }
                 *y = _mm512_fmadd_ps(part, _mm512_set1_ps(*at.x_scales.add(g * ROWS + r)), *y);
             }

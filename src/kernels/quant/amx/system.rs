@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 /// Bits of leaf 7, EDX.
 const TILE: u32 = 1 << 24;
 const INT8: u32 = 1 << 25;
+const BF16: u32 = 1 << 22;
 /// Of leaf 1, ECX: the system saves extended state and `xgetbv` tells which.
 const OSXSAVE: u32 = 1 << 27;
 /// Tile configuration and tile data among the extended states.
@@ -26,6 +27,11 @@ fn supported() -> bool {
     // SAFETY: OSXSAVE says that `xgetbv` exists, and register 0 always does.
     let states = unsafe { xgetbv() };
     __cpuid_count(7, 0).edx & (TILE | INT8) == TILE | INT8 && states & STATES == STATES
+}
+
+/// Whether the unit multiplies BF16, too.
+pub(in crate::kernels) fn has_bf16() -> bool {
+    granted() && __cpuid_count(7, 0).edx & BF16 != 0
 }
 
 #[target_feature(enable = "xsave")]

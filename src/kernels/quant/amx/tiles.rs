@@ -7,15 +7,6 @@ use std::marker::PhantomData;
 use super::super::format::{GROUP, PANEL};
 use super::ROWS;
 
-/// What one product of tiles covers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
-    /// A group of 32 inputs; two products are those of two groups.
-    Whole,
-    /// 16 inputs; two products are the halves of one group.
-    Half,
-}
-
 /// What `ldtilecfg` reads: palette 1, bytes per row from byte 16 on, rows from byte 48 on.
 #[repr(C, align(64))]
 struct Config([u8; 64]);
@@ -26,7 +17,10 @@ struct Config([u8; 64]);
 pub(super) struct Sums([i32; 2 * PAIR]);
 
 /// Sums of two tiles.
-const PAIR: usize = 2 * ROWS * PANEL;
+const PAIR: usize = 2 * TILE;
+
+/// Sums of one tile.
+pub(in super::super) const TILE: usize = ROWS * PANEL;
 
 impl Sums {
     pub fn new() -> Sums {
@@ -44,35 +38,42 @@ impl Sums {
     }
 }
 
-/// The tile registers of this thread are ours until this is dropped: 0 and 1 sums, 4 and 6 activations, 5 and 7 weights.
-pub(super) struct Configured {
-    shape: Shape,
+/// The tile registers of this thread are ours until this is dropped.
+pub(in crate::kernels) struct Configured {
     /// Tile registers belong to a thread.
     here: PhantomData<*const ()>,
 }
 
 impl Configured {
+    /// Each register with its rows and the bytes of a row.
+    ///
     /// # Safety
-    /// The system has granted AMX.
-    pub unsafe fn new(shape: Shape) -> Configured {
-        let inputs = if shape == Shape::Whole { GROUP } else { GROUP / 2 };
+    /// The system has granted AMX; registers are below 8, rows at most 16, bytes at most 64.
+    pub unsafe fn new(registers: &[(usize, u8, u8)]) -> Configured {
         let mut config = Config([0; 64]);
         config.0[0] = 1;
-        for register in [0, 1, 4, 5, 6, 7] {
-            let (rows, bytes) = match register {
-                0 | 1 => (ROWS, 64),
-                4 | 6 => (ROWS, inputs),
-                _ => (inputs / 4, 64),
-            };
-            config.0[16 + 2 * register] = bytes as u8;
-            config.0[48 + register] = rows as u8;
+        for &(register, rows, bytes) in registers {
+            config.0[16 + 2 * register] = bytes;
+            config.0[48 + register] = rows;
         }
         // SAFETY: AMX is there, as the caller promises; 64 bytes are read.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, preserves_flags)) }
-        Configured { shape, here: PhantomData }
+        Configured { here: PhantomData }
     }
 
-    /// One group of `Whole`.
+    /// For groups of 32 inputs: 0 and 1 sums, 4 and 6 activations, 5 and 7 weights.
+    ///
+    /// # Safety
+    /// The system has granted AMX.
+    pub unsafe fn groups() -> Configured {
+        let (x, w) = ((ROWS as u8, GROUP as u8), ((GROUP / 4) as u8, 64));
+        // SAFETY: as the caller promises; the sizes are those of tiles.
+        unsafe {
+            Configured::new(&[(0, 16, 64), (1, 16, 64), (4, x.0, x.1), (5, w.0, w.1), (6, x.0, x.1), (7, w.0, w.1)])
+        }
+    }
+
+    /// One group, after [`Configured::groups`].
     ///
     /// # Safety
     /// `x` points at 16 rows of 32 bytes, `codes` at 512 bytes, `sums` has room for a tile.
@@ -92,19 +93,14 @@ impl Configured {
         }
     }
 
-    /// Two groups of `Whole`, or the halves of one: two products at once, so that one's latency hides behind the other's.
+    /// Two groups, after [`Configured::groups`]: two products at once, so that one's latency hides behind the other's.
     ///
     /// # Safety
-    /// As for [`Configured::one`], for as many groups, and room for two tiles.
+    /// As for [`Configured::one`], for two groups and two tiles.
     #[inline(always)]
     pub unsafe fn two(&self, x: *const i8, codes: *const u8, sums: *mut i32) {
-        // SAFETY: as in `one`. The second tile of `x` is the next group, or begins with input 16.
-        unsafe {
-            match self.shape {
-                Shape::Whole => pair::<{ ROWS * GROUP }, { PANEL * GROUP }>(x, codes, sums),
-                Shape::Half => pair::<{ GROUP / 2 }, { PANEL * GROUP / 2 }>(x, codes, sums),
-            }
-        }
+        // SAFETY: as in `one`.
+        unsafe { pair(x, codes, sums) }
     }
 }
 
@@ -115,12 +111,14 @@ impl Drop for Configured {
     }
 }
 
-/// Tiles at `x` and `X` bytes further on, times those at `codes` and `CODES` bytes further on.
+/// Tiles at `x` and `X` bytes further on, times those at `codes` and `CODES` bytes further on: the next group's.
 ///
 /// # Safety
 /// As for [`Configured::two`].
 #[inline(always)]
-unsafe fn pair<const X: usize, const CODES: usize>(x: *const i8, codes: *const u8, sums: *mut i32) {
+unsafe fn pair(x: *const i8, codes: *const u8, sums: *mut i32) {
+    const X: usize = ROWS * GROUP;
+    const CODES: usize = PANEL * GROUP;
     // SAFETY: as the caller promises.
     unsafe {
         asm!(

@@ -7,7 +7,7 @@ use super::super::expand::GroupScales;
 use super::super::format::{Codes, Format, GROUP_CODES, Header, PANEL};
 
 /// Outputs of one register.
-pub(super) const LANES: usize = 8;
+pub(in super::super) const LANES: usize = 8;
 
 /// [`super::super::expand::scales`], which the compiler leaves scalar.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -28,32 +28,7 @@ pub(super) fn scales(format: Format, header: &[u8], out: &mut [GroupScales]) {
                 }
             }
         }
-        Header::SuperAffine => {
-            let entries = header.as_chunks::<{ Header::SuperAffine.bytes() }>().0;
-            for (entry, out) in entries.iter().zip(out.as_chunks_mut::<8>().0) {
-                for h in 0..2 {
-                    let (d, dmin) = (halves(entry, 0, h), _mm256_xor_ps(halves(entry, 1, h), _mm256_set1_ps(-0.0)));
-                    for (g, out) in out.iter_mut().enumerate() {
-                        let (scale, min) = (eight(entry, 4 + 2 * g, h), eight(entry, 5 + 2 * g, h));
-                        store(&mut out.scale, h, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(scale))));
-                        store(&mut out.second, h, _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(min))));
-                    }
-                }
-            }
-        }
-        Header::SuperHalves => {
-            let entries = header.as_chunks::<{ Header::SuperHalves.bytes() }>().0;
-            for (entry, out) in entries.iter().zip(out.as_chunks_mut::<8>().0) {
-                for h in 0..2 {
-                    let d = halves(entry, 0, h);
-                    for (g, out) in out.iter_mut().enumerate() {
-                        let (first, second) = (eight(entry, 2 + 2 * g, h), eight(entry, 3 + 2 * g, h));
-                        store(&mut out.scale, h, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(first))));
-                        store(&mut out.second, h, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(second))));
-                    }
-                }
-            }
-        }
+        Header::SuperAffine | Header::SuperHalves => unreachable!("see `superblock`"),
     }
 }
 
@@ -66,14 +41,6 @@ fn halves(entry: &[u8], row: usize, h: usize) -> __m256 {
     _mm256_cvtph_ps(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
 }
 
-/// Half `h` of row `row` of 16 bytes.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn eight(entry: &[u8], row: usize, h: usize) -> __m128i {
-    let bytes: &[u8; LANES] = entry[PANEL * row + LANES * h..].first_chunk().expect("eight bytes");
-    _mm_cvtsi64_si128(i64::from_le_bytes(*bytes))
-}
-
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store(out: &mut [f32; PANEL], h: usize, value: __m256) {
@@ -83,7 +50,7 @@ fn store(out: &mut [f32; PANEL], h: usize, value: __m256) {
 }
 
 /// How codes are read.
-pub(super) trait Load {
+pub(in super::super) trait Load {
     /// Of one group.
     const BYTES: usize;
     /// Values of `j` whose products may be added in 16 bits.
@@ -97,10 +64,10 @@ pub(super) trait Load {
     /// AVX2 is there, `group` points at `BYTES` readable bytes, `j` is below 4 and `h` below 2.
     unsafe fn quads(group: *const u8, j: usize, h: usize) -> (__m256i, __m256i);
 }
-pub(super) struct Four;
-pub(super) struct Five;
-pub(super) struct Six;
-pub(super) struct Eight;
+pub(in super::super) struct Four;
+pub(in super::super) struct Five;
+pub(in super::super) struct Six;
+pub(in super::super) struct Eight;
 
 impl Load for Four {
     const BYTES: usize = Codes::Four.bytes();

@@ -6,7 +6,7 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX2
 
-mod load;
+pub(super) mod load;
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::expand::GroupScales;
 use super::format::{Codes, GROUP, PANEL, Scheme};
 use super::job::{Job, Scratch, blocks};
-use load::{Eight, Five, Four, LANES, Load, Six};
+use load::{Eight, Five, Four, LANES, Load};
 
 /// Rows of a block: their sums for eight outputs, in 32 and in 16 bits, fill half of the registers.
 const MOST: usize = 4;
@@ -42,8 +42,7 @@ pub(super) unsafe fn panels<const VNNI: bool>(job: &Job, panels: Range<usize>, s
                 (Codes::Four, _) => rows::<Four, AFFINE, VNNI>(job, &weights),
                 (Codes::Five, Scheme::Symmetric { .. }) => rows::<Five, SYMMETRIC, VNNI>(job, &weights),
                 (Codes::Five, _) => rows::<Five, AFFINE, VNNI>(job, &weights),
-                (Codes::Six, _) => rows::<Six, HALVES, VNNI>(job, &weights),
-                (Codes::Eight, _) => rows::<Eight, SYMMETRIC, VNNI>(job, &weights),
+                (Codes::Six | Codes::Eight, _) => rows::<Eight, SYMMETRIC, VNNI>(job, &weights),
             }
         }
     }
@@ -52,7 +51,6 @@ pub(super) unsafe fn panels<const VNNI: bool>(job: &Job, panels: Range<usize>, s
 // How a scheme adds up one group.
 const SYMMETRIC: u8 = 0;
 const AFFINE: u8 = 1;
-const HALVES: u8 = 2;
 
 struct Weights<'a> {
     index: usize,
@@ -85,11 +83,10 @@ unsafe fn block<L: Load, const SCHEME: u8, const VNNI: bool, const R: usize>(
     start: usize,
 ) {
     let groups = job.panels.groups();
-    let terms_per_group = if SCHEME == HALVES { 2 } else { 1 };
     let range = start * groups..(start + R) * groups;
     let x = &job.rows.codes[range.start * GROUP..range.end * GROUP];
     let x_scales = &job.rows.scales[range.clone()];
-    let terms = &job.terms[range.start * terms_per_group..range.end * terms_per_group];
+    let terms = &job.terms[range];
     assert!(weights.codes.len() == groups * L::BYTES && weights.scales.len() == groups, "a panel's length");
 
     let mut y = [[_mm256_setzero_ps(); 2]; R];
@@ -103,26 +100,21 @@ unsafe fn block<L: Load, const SCHEME: u8, const VNNI: bool, const R: usize>(
             }
             let w = &*weights.scales.as_ptr().add(g);
             for h in 0..2 {
-                let sums = dots::<L, SCHEME, VNNI, R>(codes, x.as_ptr().add(g * GROUP), groups * GROUP, h);
+                let sums = dots::<L, VNNI, R>(codes, x.as_ptr().add(g * GROUP), groups * GROUP, h);
                 let scale = _mm256_loadu_ps(w.scale.as_ptr().add(LANES * h));
                 let second = _mm256_loadu_ps(w.second.as_ptr().add(LANES * h));
                 for r in 0..R {
                     let at = r * groups + g;
-                    let term = |n: usize| *terms.as_ptr().add(at * terms_per_group + n);
-                    // The sign of large codes is gone over to `x`: their dot product needs no correction.
-                    let correct = |sum, n| {
-                        if L::LARGE && !VNNI { sum } else { _mm256_add_epi32(sum, _mm256_set1_epi32(term(n))) }
-                    };
-                    let part = match SCHEME {
-                        SYMMETRIC => _mm256_mul_ps(_mm256_cvtepi32_ps(correct(sums[r][0], 0)), scale),
-                        AFFINE => {
-                            let part = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r][0]), scale);
-                            _mm256_fmadd_ps(_mm256_set1_ps(f32::from_bits(term(0) as u32)), second, part)
-                        }
-                        _ => {
-                            let part = _mm256_mul_ps(_mm256_cvtepi32_ps(correct(sums[r][0], 0)), scale);
-                            _mm256_fmadd_ps(_mm256_cvtepi32_ps(correct(sums[r][1], 1)), second, part)
-                        }
+                    let term = *terms.as_ptr().add(at);
+                    let part = if SCHEME == AFFINE {
+                        let part = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r]), scale);
+                        _mm256_fmadd_ps(_mm256_set1_ps(f32::from_bits(term as u32)), second, part)
+                    } else if L::LARGE && !VNNI {
+                        // The sign of large codes is gone over to `x`: their dot product needs no correction.
+                        _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r]), scale)
+                    } else {
+                        let sum = _mm256_add_epi32(sums[r], _mm256_set1_epi32(term));
+                        _mm256_mul_ps(_mm256_cvtepi32_ps(sum), scale)
                     };
                     let scale = _mm256_set1_ps(*x_scales.as_ptr().add(at));
                     y[r][h] = _mm256_fmadd_ps(part, scale, y[r][h]);
@@ -141,48 +133,44 @@ unsafe fn block<L: Load, const SCHEME: u8, const VNNI: bool, const R: usize>(
     }
 }
 
-/// One group's integer sums of `R` rows, `stride` bytes apart, and the outputs of half `h`. `HALVES`: of the first and
-/// the second 16 inputs; else both together in the first.
+/// One group's integer sums of `R` rows, `stride` bytes apart, and the outputs of half `h`.
 ///
 /// # Safety
 /// AVX-VNNI is there if `VNNI`; `codes` points at a group, `x` at 32 bytes of each row, `h` is below 2.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 #[allow(clippy::needless_range_loop)]
-unsafe fn dots<L: Load, const SCHEME: u8, const VNNI: bool, const R: usize>(
+unsafe fn dots<L: Load, const VNNI: bool, const R: usize>(
     codes: *const u8,
     x: *const i8,
     stride: usize,
     h: usize,
-) -> [[__m256i; 2]; R] {
-    let upper = if SCHEME == HALVES { 1 } else { 0 };
-    let mut sums = [[_mm256_setzero_si256(); 2]; R];
+) -> [__m256i; R] {
+    let mut sums = [_mm256_setzero_si256(); R];
     // SAFETY: as the caller promises; `j` stays below 4.
     unsafe {
         let quad = |r: usize, j: usize| _mm256_set1_epi32(x.add(r * stride + 4 * j).cast::<i32>().read_unaligned());
         for first in (0..4).step_by(L::STEPS) {
-            let mut narrow = [[_mm256_setzero_si256(); 2]; R];
+            let mut narrow = [_mm256_setzero_si256(); R];
             for j in first..first + L::STEPS {
                 let (low, high) = L::quads(codes, j, h);
                 for r in 0..R {
                     let (x_low, x_high) = (quad(r, j), quad(r, 4 + j));
                     if VNNI {
-                        sums[r][0] = dpbusd(sums[r][0], low, x_low);
-                        sums[r][upper] = dpbusd(sums[r][upper], high, x_high);
+                        sums[r] = dpbusd(sums[r], low, x_low);
+                        sums[r] = dpbusd(sums[r], high, x_high);
                     } else if L::LARGE {
-                        sums[r][0] = _mm256_add_epi32(sums[r][0], widen(pairs::<L>(low, x_low)));
-                        sums[r][upper] = _mm256_add_epi32(sums[r][upper], widen(pairs::<L>(high, x_high)));
+                        sums[r] = _mm256_add_epi32(sums[r], widen(pairs::<L>(low, x_low)));
+                        sums[r] = _mm256_add_epi32(sums[r], widen(pairs::<L>(high, x_high)));
                     } else {
-                        narrow[r][0] = _mm256_add_epi16(narrow[r][0], pairs::<L>(low, x_low));
-                        narrow[r][upper] = _mm256_add_epi16(narrow[r][upper], pairs::<L>(high, x_high));
+                        narrow[r] = _mm256_add_epi16(narrow[r], pairs::<L>(low, x_low));
+                        narrow[r] = _mm256_add_epi16(narrow[r], pairs::<L>(high, x_high));
                     }
                 }
             }
             if !VNNI && !L::LARGE {
                 for r in 0..R {
-                    for n in 0..=upper {
-                        sums[r][n] = _mm256_add_epi32(sums[r][n], widen(narrow[r][n]));
-                    }
+                    sums[r] = _mm256_add_epi32(sums[r], widen(narrow[r]));
                 }
             }
         }
@@ -216,7 +204,7 @@ fn widen(pairs: __m256i) -> __m256i {
 /// AVX-VNNI is there.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn dpbusd(mut sums: __m256i, codes: __m256i, x: __m256i) -> __m256i {
+pub(super) unsafe fn dpbusd(mut sums: __m256i, codes: __m256i, x: __m256i) -> __m256i {
     // SAFETY: one instruction on registers, which the caller promises to exist.
     unsafe {
         asm!("{{vex}} vpdpbusd {}, {}, {}", inout(ymm_reg) sums, in(ymm_reg) codes, in(ymm_reg) x,

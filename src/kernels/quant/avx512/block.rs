@@ -18,14 +18,8 @@ pub(super) struct Weights<'a, const P: usize> {
 /// All rows, cut into blocks.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn rows<L: Load, S: Sums, const P: usize>(job: &Job, weights: &Weights<P>) {
-    // Sums in registers: one of integers and one of floats per row and panel, two of integers for halves.
-    let most = if P == 1 {
-        8
-    } else if S::HALVES {
-        4
-    } else {
-        6
-    };
+    // Sums in registers: one of integers and one of floats per row and panel.
+    let most = if P == 1 { 8 } else { 6 };
     for range in blocks(job.rows.count(), most) {
         match range.len() {
             1 => block::<L, S, 1, P>(job, weights, range.start),
@@ -45,11 +39,10 @@ pub(super) fn rows<L: Load, S: Sums, const P: usize>(job: &Job, weights: &Weight
 #[allow(clippy::needless_range_loop)] // registers in arrays, indexed by constants once unrolled
 fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &Weights<P>, start: usize) {
     let groups = job.panels.groups();
-    let terms_per_group = if S::HALVES { 2 } else { 1 };
     let range = start * groups..(start + R) * groups;
     let x = &job.rows.codes[range.start * GROUP..range.end * GROUP];
     let scales = &job.rows.scales[range.clone()];
-    let terms = &job.terms[range.start * terms_per_group..range.end * terms_per_group];
+    let terms = &job.terms[range];
     for p in 0..P {
         assert!(weights.codes[p].len() == groups * L::BYTES && weights.scales[p].len() == groups, "a panel's length");
     }
@@ -60,14 +53,9 @@ fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &
         let mut y = [[_mm512_setzero_ps(); P]; R];
         for g in 0..groups {
             let mut first = [[_mm512_setzero_si512(); P]; R];
-            let mut second = first;
             if !S::AFFINE {
                 for r in 0..R {
-                    let term = terms.as_ptr().add((r * groups + g) * terms_per_group);
-                    first[r] = [_mm512_set1_epi32(*term); P];
-                    if S::HALVES {
-                        second[r] = [_mm512_set1_epi32(*term.add(1)); P];
-                    }
+                    first[r] = [_mm512_set1_epi32(*terms.as_ptr().add(r * groups + g)); P];
                 }
             }
             if P == 1 {
@@ -93,8 +81,7 @@ fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &
                     let x = x.as_ptr().add((r * groups + g) * GROUP).cast::<i32>();
                     let high = _mm512_set1_epi32(x.add(4 + j).read_unaligned());
                     for p in 0..P {
-                        let sum = if S::HALVES { &mut second[r][p] } else { &mut first[r][p] };
-                        *sum = _mm512_dpbusd_epi32(*sum, w[p].1, high);
+                        first[r][p] = _mm512_dpbusd_epi32(first[r][p], w[p].1, high);
                     }
                 }
             }
@@ -103,9 +90,7 @@ fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &
                 let (scale, other) = (_mm512_load_ps(w.scale.as_ptr()), _mm512_load_ps(w.second.as_ptr()));
                 for r in 0..R {
                     let mut part = _mm512_mul_ps(_mm512_cvtepi32_ps(first[r][p]), scale);
-                    if S::HALVES {
-                        part = _mm512_fmadd_ps(_mm512_cvtepi32_ps(second[r][p]), other, part);
-                    } else if S::AFFINE {
+                    if S::AFFINE {
                         let sum = f32::from_bits(*terms.as_ptr().add(r * groups + g) as u32);
                         part = _mm512_fmadd_ps(_mm512_set1_ps(sum), other, part);
                     }
@@ -125,16 +110,11 @@ fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &
 
 /// How a scheme adds up one group.
 pub(super) trait Sums {
-    const HALVES: bool = false;
     const AFFINE: bool = false;
 }
 pub(super) struct Symmetric;
 pub(super) struct Affine;
-pub(super) struct Halves;
 impl Sums for Symmetric {}
 impl Sums for Affine {
     const AFFINE: bool = true;
-}
-impl Sums for Halves {
-    const HALVES: bool = true;
 }

@@ -8,7 +8,7 @@ use super::super::format::{Codes, Format, GROUP_CODES, Header, PANEL};
 use super::super::job::GroupCodes;
 
 /// How far ahead weights are asked for.
-pub(super) const AHEAD: usize = 4096;
+pub(in super::super) const AHEAD: usize = 4096;
 
 /// [`super::super::expand::scales`], which the compiler leaves scalar.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -25,30 +25,7 @@ pub(in super::super) fn scales(format: Format, header: &[u8], out: &mut [GroupSc
                 store(&mut out.second, halves(entry, 1));
             }
         }
-        Header::SuperAffine => {
-            let entries = header.as_chunks::<{ Header::SuperAffine.bytes() }>().0;
-            for (entry, out) in entries.iter().zip(out.as_chunks_mut::<8>().0) {
-                let sign = _mm512_castps_si512(_mm512_set1_ps(-0.0));
-                let negated = _mm512_xor_si512(_mm512_castps_si512(halves(entry, 1)), sign);
-                let (d, dmin) = (halves(entry, 0), _mm512_castsi512_ps(negated));
-                for (out, bytes) in out.iter_mut().zip(entry[4 * PANEL..].as_chunks::<{ 2 * PANEL }>().0) {
-                    let (scale, min) = sixteens(bytes);
-                    store(&mut out.scale, _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(scale))));
-                    store(&mut out.second, _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(min))));
-                }
-            }
-        }
-        Header::SuperHalves => {
-            let entries = header.as_chunks::<{ Header::SuperHalves.bytes() }>().0;
-            for (entry, out) in entries.iter().zip(out.as_chunks_mut::<8>().0) {
-                let d = halves(entry, 0);
-                for (out, bytes) in out.iter_mut().zip(entry[2 * PANEL..].as_chunks::<{ 2 * PANEL }>().0) {
-                    let (first, second) = sixteens(bytes);
-                    store(&mut out.scale, _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(first))));
-                    store(&mut out.second, _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(second))));
-                }
-            }
-        }
+        Header::SuperAffine | Header::SuperHalves => unreachable!("see `superblock`"),
     }
 }
 
@@ -59,13 +36,6 @@ fn halves(entry: &[u8], row: usize) -> __m512 {
     let bytes: &[u8; 2 * PANEL] = entry[2 * PANEL * row..].first_chunk().expect("16 halves");
     // SAFETY: 32 bytes, as the type says.
     _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) })
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn sixteens(bytes: &[u8; 2 * PANEL]) -> (__m128i, __m128i) {
-    // SAFETY: 32 bytes, as the type says.
-    unsafe { (_mm_loadu_si128(bytes.as_ptr().cast()), _mm_loadu_si128(bytes.as_ptr().add(PANEL).cast())) }
 }
 
 #[inline]
@@ -106,7 +76,7 @@ fn widen<L: Load>(offset: u8, groups: &[u8], out: &mut [GroupCodes]) {
 }
 
 /// How codes are read.
-pub(super) trait Load {
+pub(in super::super) trait Load {
     /// Of one group.
     const BYTES: usize;
 
@@ -116,10 +86,10 @@ pub(super) trait Load {
     /// AVX-512 F and BW are there, `group` points at `BYTES` readable bytes, `j` is below 4.
     unsafe fn quads(group: *const u8, j: usize) -> (__m512i, __m512i);
 }
-pub(super) struct Four;
-pub(super) struct Five;
-pub(super) struct Six;
-pub(super) struct Eight;
+pub(in super::super) struct Four;
+pub(in super::super) struct Five;
+pub(in super::super) struct Six;
+pub(in super::super) struct Eight;
 
 impl Load for Four {
     const BYTES: usize = Codes::Four.bytes();

@@ -12,8 +12,8 @@ use std::ops::Range;
 
 use super::format::{Codes, Scheme};
 use super::job::{Job, Scratch};
-use block::{Affine, Halves, Symmetric, Weights, rows};
-use load::{Eight, Five, Four, Six};
+use block::{Affine, Symmetric, Weights, rows};
+use load::{Eight, Five, Four};
 
 /// Up to this many rows the weights are unpacked inside the block.
 const FEW_ROWS: usize = 32;
@@ -49,8 +49,7 @@ fn few_rows(job: &Job, index: usize, scratch: &mut Scratch) {
         (Codes::Four, _) => rows::<Four, Affine, 1>(job, &weights),
         (Codes::Five, Scheme::Symmetric { .. }) => rows::<Five, Symmetric, 1>(job, &weights),
         (Codes::Five, _) => rows::<Five, Affine, 1>(job, &weights),
-        (Codes::Six, _) => rows::<Six, Halves, 1>(job, &weights),
-        (Codes::Eight, _) => rows::<Eight, Symmetric, 1>(job, &weights),
+        (Codes::Six | Codes::Eight, _) => rows::<Eight, Symmetric, 1>(job, &weights),
     }
 }
 
@@ -71,7 +70,6 @@ fn many_rows<const P: usize>(job: &Job, index: usize, scratch: &mut Scratch) {
     }
     match format.scheme {
         Scheme::Symmetric { .. } => rows::<Eight, Symmetric, P>(job, &weights),
-        Scheme::Affine => rows::<Eight, Affine, P>(job, &weights),
-        Scheme::Halves { .. } => rows::<Eight, Halves, P>(job, &weights),
+        Scheme::Affine | Scheme::Super { .. } => rows::<Eight, Affine, P>(job, &weights),
     }
 }

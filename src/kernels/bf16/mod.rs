@@ -1,0 +1,70 @@
+//! `y[T, N] = x[T, K] · w[N, K]ᵀ` for BF16 weights where the processor multiplies tiles of such numbers (AMX); elsewhere
+//! [`super::matmul`] multiplies them as `f32`.
+//!
+//! ```text
+//! w → weights.rs: tiles of 16 outputs × 32 inputs, once, at load ┐
+//! x → split.rs: high + low, each BF16                            ┴→ amx.rs
+//! ```
+//! `x` is taken as the sum of two BF16 numbers, sixteen bits together: rounding it to one, as is common, would cost more
+//! precision than a BF16 cache does, and twice the work of a unit so wide is hardly felt. What the unit computes is exact
+//! enough to be written down (and is, in the tests): for each group of 32 inputs the even and the odd inputs are added by
+//! chains of fused operations, each sum is rounded, and the group is added to the output; first with `high`, then with `low`.
+//! An output depends on its row of `x` and its row of `w` alone, so all numbers of rows and threads give the same bits.
+//! They are not quite those of processors without the unit; numbers below 2⁻¹²⁶ count as zero.
+
+#![allow(unsafe_code)] // a call into code compiled for the tile unit
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+mod split;
+mod weights;
+
+pub use weights::Weights;
+
+#[cfg(target_arch = "x86_64")]
+use super::parallel::{Columns, for_each_range};
+
+/// Inputs of a tile.
+const GROUP: usize = 32;
+/// Outputs of a tile, and rows of `x`.
+const TILE: usize = 16;
+/// Numbers of a tile of weights or rows.
+const TILE_NUMBERS: usize = TILE * GROUP;
+
+/// `x` is `[T, inputs]`; fills `y`, `[T, outputs]`.
+///
+/// # Panics
+/// When `x` is not of whole rows, `y` has another length, or this machine does not have the unit.
+#[cfg(target_arch = "x86_64")]
+pub fn matmul_into(x: &[f32], weights: &Weights, y: &mut [f32]) {
+    use split::Split;
+    use std::cell::RefCell;
+    thread_local! {
+        static ROWS: RefCell<Split> = RefCell::default();
+    }
+    assert!(amx::is_here(), "no tiles of BF16 on this machine");
+    assert!(x.len().is_multiple_of(weights.inputs()), "ragged rows");
+    let count = x.len() / weights.inputs();
+    assert_eq!(y.len(), count * weights.outputs(), "length of the output");
+    if count == 0 {
+        return;
+    }
+    ROWS.with_borrow_mut(|rows| {
+        rows.fill(x, weights.inputs());
+        let out = Columns::new(y, weights.outputs());
+        let tiles = weights.outputs().div_ceil(TILE);
+        for_each_range(tiles, amx::TOGETHER, x.len() * weights.outputs(), |range| {
+            // SAFETY: the unit was just asked for.
+            unsafe { amx::tiles(rows, weights, range, &out) }
+        });
+    });
+}
+
+/// Never called: [`Weights::exist`] says so.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn matmul_into(_: &[f32], _: &Weights, _: &mut [f32]) {
+    unreachable!("no tiles of BF16 on this machine");
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;

@@ -1,0 +1,92 @@
+//! Weights as tiles, in memory of their own.
+
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
+
+use super::super::isa::Isa;
+use super::super::memory::{Memory, OutOfMemory, SLAB_BYTES};
+use super::super::packed::Packing;
+use super::{GROUP, TILE};
+
+/// Bytes of a group of one output.
+const GROUP_BYTES: usize = 2 * GROUP;
+
+/// `[outputs / 16, inputs / 32, 16, 32]` BF16: as many bytes as in the file, the outputs rounded up.
+pub struct Weights {
+    outputs: usize,
+    inputs: usize,
+    bytes: Memory,
+}
+
+impl Weights {
+    /// Whether rows of `inputs` numbers in `packing` become tiles in this process.
+    pub fn exist(packing: Packing, inputs: usize) -> bool {
+        let unit = {
+            #[cfg(target_arch = "x86_64")]
+            {
+                super::amx::is_here()
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            {
+                false
+            }
+        };
+        packing == Packing::Bf16 && inputs > 0 && inputs.is_multiple_of(GROUP) && unit && Isa::current() == Isa::Amx
+    }
+
+    /// Takes `[outputs, inputs]` BF16 out of `rows`. After each slab of rows `done` is told how many bytes of `rows` will not
+    /// be read again, so that its owner can let go of them: memory never holds the weights twice.
+    ///
+    /// # Panics
+    /// When `inputs` is not a positive multiple of 32, or `rows` not of whole rows.
+    pub fn repack(rows: &[u8], inputs: usize, mut done: impl FnMut(usize)) -> Result<Weights, OutOfMemory> {
+        assert!(inputs > 0 && inputs.is_multiple_of(GROUP), "no tiles for {inputs} inputs");
+        let row_bytes = 2 * inputs;
+        assert!(rows.len().is_multiple_of(row_bytes), "ragged rows");
+        let outputs = rows.len() / row_bytes;
+        let panel_bytes = TILE * row_bytes;
+        let mut bytes = Memory::zeroed(outputs.div_ceil(TILE) * panel_bytes)?;
+        let slab = (SLAB_BYTES / panel_bytes).max(1) * panel_bytes;
+        for (to, from) in bytes.chunks_mut(slab).zip(rows.chunks(slab)) {
+            let panels = to.par_chunks_mut(panel_bytes).zip(from.par_chunks(panel_bytes));
+            panels.for_each(|(panel, rows)| {
+                for (n, row) in rows.chunks_exact(row_bytes).enumerate() {
+                    for (tile, group) in panel.chunks_exact_mut(TILE * GROUP_BYTES).zip(row.chunks_exact(GROUP_BYTES)) {
+                        tile[n * GROUP_BYTES..][..GROUP_BYTES].copy_from_slice(group);
+                    }
+                }
+            });
+            done(from.as_ptr().addr() - rows.as_ptr().addr() + from.len());
+        }
+        Ok(Weights { outputs, inputs, bytes })
+    }
+
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// The 16 outputs from `16 · index` on.
+    pub(super) fn panel(&self, index: usize) -> &[u8] {
+        let bytes = TILE * 2 * self.inputs;
+        &self.bytes[index * bytes..][..bytes]
+    }
+
+    /// The numbers of row `output`, exactly.
+    ///
+    /// # Panics
+    /// When there is no such row, or `out` is not as long as one.
+    pub fn unpack_row(&self, output: usize, out: &mut [f32]) {
+        assert!(output < self.outputs && out.len() == self.inputs, "row {output} of {}", self.outputs);
+        let tiles = self.panel(output / TILE).chunks_exact(TILE * GROUP_BYTES);
+        for (tile, out) in tiles.zip(out.as_chunks_mut::<GROUP>().0) {
+            let row = &tile[output % TILE * GROUP_BYTES..][..GROUP_BYTES];
+            for (out, two) in out.iter_mut().zip(row.as_chunks::<2>().0) {
+                *out = f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16);
+            }
+        }
+    }
+}
