@@ -148,7 +148,8 @@ fn drive(jobs: &[Job], config: Config, num_blocks: usize) -> Result<Run> {
 /// A token for everyone who reached the end of what is known.
 fn drawn(plan: &StepPlan) -> StepOutput {
     let token = |seq| (seq, Outcome::Token(Sampled { token: 5, logprobs: None }));
-    StepOutput { outcomes: plan.chunks.iter().filter(|chunk| chunk.sample).map(|chunk| token(chunk.seq)).collect() }
+    let outcomes = plan.chunks.iter().filter(|chunk| chunk.sample).map(|chunk| token(chunk.seq)).collect();
+    StepOutput { outcomes, ..StepOutput::default() }
 }
 
 fn request(seq: u64, job: &Job) -> Result<Request> {

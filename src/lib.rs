@@ -3,7 +3,7 @@
 //! `api` parses JSON into a [`request::RawRequest`]; `generate` renders, tokenises and checks it into one
 //! [`request::Request`] per choice; the engine's inbox queues them in `intake`; between two steps the core admits them to
 //! the `scheduler`, which takes blocks from `kv` and plans token ranges; `model` runs the packed batch in
-//! `spawn_blocking`; `sampling` draws; events flow back to `generate`, which makes text, and `api` frames it.
+//! `spawn_blocking`; `grammar` says which tokens may come; `sampling` draws; events flow back to `generate`, which makes text, and `api` frames it.
 #![deny(unsafe_code)]
 
 pub mod clock;
@@ -21,6 +21,7 @@ pub mod generate;
 pub mod text;
 
 pub mod engine;
+pub mod grammar;
 pub mod intake;
 pub mod kv;
 pub mod sampling;

@@ -101,6 +101,9 @@ pub struct StepFacts {
     /// Guesses that were computed, and those that were right.
     pub proposed: usize,
     pub accepted: usize,
+    /// Tokens drawn by sequences with a grammar, and those of them that had an alternative.
+    pub constrained: usize,
+    pub choices: usize,
     /// The time that was predicted for it.
     pub predicted: Option<Micros>,
     /// The pass failed as a whole and was rerun one sequence at a time.

@@ -44,11 +44,27 @@ pub struct BatchChunk {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepOutput {
     pub outcomes: Vec<(SeqId, Outcome)>,
+    /// Of the sequences that have a grammar and drew, in chunk order.
+    pub guidance: Vec<(SeqId, Guidance)>,
+}
+
+/// What a sequence's grammar says after its last token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guidance {
+    /// The text is complete and nothing may follow: the completion is over, drawn end token or not.
+    pub complete: bool,
+    /// Tokens that must come next, as good guesses as there can be; possibly none.
+    pub forced: Vec<TokenId>,
+    /// Tokens that this step drew, and those of them that had an alternative.
+    pub drawn: usize,
+    pub choices: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     Token(Sampled),
+    /// No token: the sequence's grammar leaves only an end, and none that it may draw.
+    Complete,
     /// This sequence alone failed; the others of the step are unaffected.
     Failed(SequenceFault),
 }
@@ -72,10 +88,12 @@ pub struct Logprobs {
 }
 
 /// Why one sequence failed inside a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SequenceFault {
     /// Its logits held a NaN or no finite value at all.
     NonFiniteLogits,
     /// The forward pass failed or panicked even with this sequence alone in the step.
     Forward,
+    /// Its grammar met a limit, or leaves no token that the model has.
+    Grammar(String),
 }

@@ -111,6 +111,8 @@ pub fn face(error: &RequestError) -> Face {
         E::EngineStopped => Face::overloaded("worker_unavailable"),
         E::Aborted => Face::server_error("aborted").never_retry(),
         E::NonFiniteLogits => Face::server_error("non_finite_logits").never_retry(),
+        // The client's grammar asked for too much, and would again.
+        E::Grammar { .. } => Face::bad_request("grammar_failed"),
         E::StepFailed => Face::server_error("step_failed"),
         E::Internal => Face::server_error("internal_error"),
     }

@@ -52,6 +52,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             E::DeadlineUnreachable { after_ms: 500, predicted_ms: 1_800 },
             "the first token is expected after the request's deadline",
         ),
+        (
+            E::Grammar { message: text("Too many items (limit 50000)") },
+            "the completion met a limit of its own grammar; a part of it may have been sent",
+        ),
         (E::BatchTimeout { waited_ms: 60_000 }, "no batch took the request in time (`batching`)"),
         (E::ThermalLimit { retry_after_s: 10 }, "the machine is too hot for new requests"),
         (

@@ -235,14 +235,15 @@ async fn a_prompt_that_opens_a_block_begins_in_thought() {
 #[tokio::test]
 async fn what_cannot_be_demanded_is_refused() {
     let mut scene = Scene::with(QWEN, 4_096);
-    let named = json!({"type": "function", "function": {"name": "f"}});
-    for choice in [json!("required"), named] {
-        let (status, error) = scene.refused(CHAT, body(json!({"tool_choice": choice}))).await;
-        assert_eq!(
-            (status, &error["code"], &error["param"]),
-            (400, &json!("unsupported_parameter"), &json!("tool_choice"))
-        );
-    }
+    let both = json!({"tool_choice": "required", "response_format": {"type": "json_object"}});
+    let (status, error) = scene.refused(CHAT, body(both)).await;
+    assert_eq!(
+        (status, &error["code"], &error["param"]),
+        (400, &json!("unsupported_parameter"), &json!("tool_choice"))
+    );
+    let remote = json!({"type": "function", "function": {"name": "g", "parameters": {"properties": {"a": {"$ref": "http://a.b/c"}}}}});
+    let (status, error) = scene.refused(CHAT, body(json!({"tool_choice": "required", "tools": [remote]}))).await;
+    assert_eq!((status, &error["param"]), (400, &json!("tools")));
     let mut plain = Scene::new();
     let (status, error) = plain.refused(CHAT, body(json!({}))).await;
     assert_eq!((status, &error["param"]), (400, &json!("tools")));

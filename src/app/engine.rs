@@ -18,7 +18,7 @@ use crate::engine::heartbeat::Heartbeat;
 use crate::engine::home::{Home, HomeParts};
 use crate::engine::permit::Gate;
 use crate::engine::{EngineHandle, run};
-use crate::generate::{Generator, GeneratorParts};
+use crate::generate::{Generator, GeneratorParts, GrammarConfig};
 use crate::metrics::Metrics;
 use crate::model::{self, LoadedModel, TokenizerSource};
 use crate::request::Limits;
@@ -101,6 +101,11 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
         model_id: config.model.served_names.first().cloned().unwrap_or_else(|| loaded.id.clone()),
         aliases: config.model.served_names.iter().skip(1).cloned().collect(),
         parsers: config.model.parsers,
+        grammars: GrammarConfig {
+            max_bytes: config.structured_output.max_bytes,
+            compile_timeout: config.structured_output.compile_timeout,
+            cache_entries: config.structured_output.cache_entries,
+        },
     });
     let fingerprint = fingerprint(&loaded);
     let core = Core::new(core_config, Forward::new(loaded.model));

@@ -243,6 +243,24 @@ pub const KEYS: &[Key] = &[
         "how keys and values are kept; auto is f16 on the CPU, f32 elsewhere",
     ),
     key(
+        "structured_output.max_bytes",
+        "262144",
+        Kind::Integer { min: 1, max: 16 << 20 },
+        "longest schema or grammar of a request",
+    ),
+    key(
+        "structured_output.compile_timeout",
+        "10s",
+        Kind::Duration { min_ms: 1, max_ms: 10 * MINUTE },
+        "a grammar that takes longer to compile is refused",
+    ),
+    key(
+        "structured_output.cache_entries",
+        "128",
+        Kind::Integer { min: 0, max: 100_000 },
+        "compiled grammars that are kept for requests to come",
+    ),
+    key(
         "kv_cache.prefix_caching",
         "true",
         Kind::Bool,

@@ -36,6 +36,7 @@ pub struct Config {
     pub thermal: ThermalConfig,
     pub engine: EngineConfig,
     pub kv_cache: KvCacheConfig,
+    pub structured_output: StructuredOutputConfig,
     pub logging: LoggingConfig,
 }
 
@@ -107,6 +108,15 @@ pub struct KvCacheConfig {
     pub memory_bytes: Option<usize>,
     /// Whether requests that begin alike share blocks.
     pub prefix_caching: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct StructuredOutputConfig {
+    /// Of one schema or grammar.
+    pub max_bytes: usize,
+    pub compile_timeout: Duration,
+    /// Compiled grammars that are kept.
+    pub cache_entries: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -200,6 +210,11 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
             block_size: read.integer("kv_cache.block_size")? as usize,
             memory_bytes: read.gib("kv_cache.memory")?,
             prefix_caching: read.boolean("kv_cache.prefix_caching")?,
+        },
+        structured_output: StructuredOutputConfig {
+            max_bytes: read.integer("structured_output.max_bytes")? as usize,
+            compile_timeout: read.duration("structured_output.compile_timeout")?,
+            cache_entries: read.integer("structured_output.cache_entries")? as usize,
         },
         logging: LoggingConfig {
             level: read.log_level("logging.level")?,

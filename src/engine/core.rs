@@ -175,6 +175,8 @@ impl<E: Executor> Core<E> {
             prefix_queries,
             prefix_hits,
             proposed: plan.chunks.iter().map(|chunk| chunk.proposed as usize).sum(),
+            constrained: output.guidance.iter().map(|(_, guidance)| guidance.drawn).sum(),
+            choices: output.guidance.iter().map(|(_, guidance)| guidance.choices).sum(),
             accepted: output.outcomes.len().saturating_sub(plan.chunks.iter().filter(|chunk| chunk.sample).count()),
             predicted: plan.predicted,
             rerun,
@@ -191,14 +193,17 @@ impl<E: Executor> Core<E> {
 
     /// A step failed as a whole: each sequence runs alone, so that only the culprit fails.
     fn run_one_by_one(&mut self, batch: &StepBatch) -> StepOutput {
-        let mut outcomes = Vec::new();
+        let mut all = StepOutput::default();
         for chunk in &batch.chunks {
             match self.try_run(&alone(batch, chunk)) {
-                Ok(output) => outcomes.extend(output.outcomes),
-                Err(_) => outcomes.push((chunk.seq, Outcome::Failed(SequenceFault::Forward))),
+                Ok(output) => {
+                    all.outcomes.extend(output.outcomes);
+                    all.guidance.extend(output.guidance);
+                }
+                Err(_) => all.outcomes.push((chunk.seq, Outcome::Failed(SequenceFault::Forward))),
             }
         }
-        StepOutput { outcomes }
+        all
     }
 
     /// The scheduler itself broke, which is a bug of ours: everything it held fails, and a new one begins. The queue at

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::model::{Model, Rows};
+use crate::grammar::Mask;
+use crate::model::{Logits, Model, Rows};
 use crate::request::{Request, SamplingParams, Shaping};
 use crate::sampling::{self, NonFinite, Seen};
 use crate::step::{BatchChunk, Logprobs, Outcome, Sampled, SequenceFault, StepBatch, StepOutput};
 use crate::units::{SeqId, TokenId};
 
 use super::executor::{ExecuteError, Executor};
+use super::guide::{self, Guide};
 
 /// A model and how each live sequence wants its tokens drawn.
 pub struct Forward {
@@ -27,6 +29,7 @@ struct Drawing {
     prompt_tokens: usize,
     seen: Seen,
     scoring: Option<Scoring>,
+    guide: Option<Guide>,
 }
 
 /// A prompt whose own tokens are to have logprobs. Each chunk's rows are turned into them at once, so that what is kept
@@ -69,16 +72,27 @@ impl Forward {
         self.sequences.get(&seq).is_some_and(|drawing| drawing.stop_tokens.contains(&token))
     }
 
-    /// From the logits of row `row`.
-    fn draw(&mut self, batch: &StepBatch, chunk: &BatchChunk, row: usize, logits: &[f32]) -> Outcome {
+    /// From the logits of row `row`, the `nth` that the chunk draws from.
+    fn draw(&mut self, batch: &StepBatch, chunk: &BatchChunk, (nth, row): (usize, usize), logits: &[f32]) -> Outcome {
         let Some(drawing) = self.sequences.get_mut(&chunk.seq) else {
             return Outcome::Failed(SequenceFault::Forward);
         };
         let position = batch.positions[row] + 1;
-        match drawing.draw(logits, &mut self.row, position) {
-            Ok(sampled) => Outcome::Token(sampled),
+        match drawing.draw(logits, &mut self.row, nth, position) {
+            Ok(Some(sampled)) => Outcome::Token(sampled),
+            Ok(None) => Outcome::Complete,
             Err(fault) => Outcome::Failed(fault),
         }
+    }
+
+    fn forward(&mut self, batch: &StepBatch, rows: &[usize]) -> Result<Logits, ExecuteError> {
+        let guides = self.sequences.iter_mut().filter_map(|(seq, drawing)| {
+            let prompt = drawing.prompt_tokens;
+            Some((*seq, drawing.guide.as_mut()?, prompt))
+        });
+        let model = &mut self.model;
+        guide::beside(batch, guides, || model.forward(batch, Rows::Picked(rows)))
+            .map_err(|error| ExecuteError(error.to_string()))
     }
 }
 
@@ -98,21 +112,37 @@ impl Drawing {
             prompt_tokens: request.prompt().len(),
             seen: if request.shaping().remembers() { Seen::new(request.prompt()) } else { Seen::default() },
             scoring,
+            guide: request.grammar().map(Guide::new),
         }
     }
 
-    /// Draws the token at `position`; `row` is room for a copy of `logits`.
-    fn draw(&mut self, logits: &[f32], row: &mut Vec<f32>, position: u32) -> Result<Sampled, SequenceFault> {
+    /// Draws the token at `position`, the `nth` of the step; `row` is room for a copy of `logits`. No token where the
+    /// grammar leaves none, the text being complete.
+    fn draw(
+        &mut self,
+        logits: &[f32],
+        row: &mut Vec<f32>,
+        nth: usize,
+        position: u32,
+    ) -> Result<Option<Sampled>, SequenceFault> {
         let drawn = (position as usize).saturating_sub(self.prompt_tokens);
         self.seen.rewind(drawn);
-        let mut sampled = if self.shaping.changes(drawn) {
+        let mut sampled = if self.shaping.changes(drawn) || self.guide.is_some() {
             row.clear();
             row.extend_from_slice(logits);
             sampling::shape(row, &self.shaping, &self.seen, &self.stop_tokens, drawn);
+            if let Some(guide) = &self.guide
+                && mask(row, guide.mask(nth)?, &self.stop_tokens) == Left::Nothing
+            {
+                return Ok(None);
+            }
             sampling::sample(row, &self.sampling, position, None)?
         } else {
             sampling::sample(logits, &self.sampling, position, None)?
         };
+        if let Some(guide) = &mut self.guide {
+            guide.take(nth, drawn, sampled.token)?;
+        }
         if self.shaping.remembers() {
             self.seen.push(sampled.token);
         }
@@ -127,8 +157,27 @@ impl Drawing {
             logprobs.prompt = scoring.result()?;
             sampled.logprobs = Some(logprobs);
         }
-        Ok(sampled)
+        Ok(Some(sampled))
     }
+}
+
+/// What a mask leaves to draw from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Something,
+    /// The text may end here, and no end may be drawn.
+    Nothing,
+}
+
+/// Forbids what the grammar does. An end token counts only if it would end the sequence: with `ignore_eos` it would be
+/// text after the end.
+fn mask(logits: &mut [f32], mask: &Mask, stops: &[TokenId]) -> Left {
+    mask.apply(logits);
+    for end in mask.ends().iter().filter(|end| !stops.contains(end)) {
+        logits[*end as usize] = f32::NEG_INFINITY;
+    }
+    let nothing = mask.may_end() && logits.iter().all(|logit| *logit == f32::NEG_INFINITY);
+    if nothing { Left::Nothing } else { Left::Something }
 }
 
 impl Scoring {
@@ -164,9 +213,9 @@ impl Executor for Forward {
         let wanted: Vec<Wanted> = batch.chunks.iter().map(|chunk| self.wanted(batch, chunk)).collect();
         let rows: Vec<usize> =
             wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())).collect();
-        let logits = self.model.forward(batch, Rows::Picked(&rows)).map_err(|error| ExecuteError(error.to_string()))?;
+        let logits = self.forward(batch, &rows)?;
         let mut row = logits.data.chunks_exact(logits.vocab);
-        let mut outcomes = Vec::new();
+        let mut output = StepOutput::default();
         for (chunk, wanted) in batch.chunks.iter().zip(wanted) {
             for logits in row.by_ref().take(wanted.scored.len()) {
                 if let Some(scoring) = self.sequences.get_mut(&chunk.seq).and_then(|d| d.scoring.as_mut()) {
@@ -174,23 +223,28 @@ impl Executor for Forward {
                 }
             }
             let mut right = true;
-            for (at, logits) in wanted.drawn.clone().zip(row.by_ref().take(wanted.drawn.len())) {
+            let drawn = wanted.drawn.clone().enumerate();
+            for (at, logits) in drawn.zip(row.by_ref().take(wanted.drawn.len())) {
                 if !right {
                     continue;
                 }
                 let outcome = self.draw(batch, chunk, at, logits);
                 right = match &outcome {
                     Outcome::Token(sampled) => {
-                        batch.tokens.get(at + 1) == Some(&sampled.token) && !self.ends(chunk.seq, sampled.token)
+                        batch.tokens.get(at.1 + 1) == Some(&sampled.token) && !self.ends(chunk.seq, sampled.token)
                     }
-                    Outcome::Failed(_) => false,
+                    Outcome::Complete | Outcome::Failed(_) => false,
                 };
-                outcomes.push((chunk.seq, outcome));
+                output.outcomes.push((chunk.seq, outcome));
+            }
+            let drawing = self.sequences.get_mut(&chunk.seq).filter(|_| chunk.sample);
+            if let Some(guide) = drawing.and_then(|drawing| drawing.guide.as_mut()) {
+                output.guidance.push((chunk.seq, guide.guidance()));
             }
         }
         drop(row);
         self.model.recycle(logits);
-        Ok(StepOutput { outcomes })
+        Ok(output)
     }
 
     fn forget(&mut self, seq: SeqId) {

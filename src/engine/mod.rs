@@ -13,6 +13,7 @@ pub mod control;
 pub mod core;
 pub mod executor;
 pub mod forward;
+mod guide;
 pub mod handle;
 pub mod heartbeat;
 pub mod home;

@@ -72,7 +72,10 @@ impl Choice {
             logprobs: request.logprobs().is_some(),
             prompt: request.prompt_logprobs().map(|_| request.prompt().to_vec()),
             tokenizer: Arc::clone(tokenizer),
-            detokenizer: Detokenizer::new(Arc::clone(tokenizer)),
+            detokenizer: match request.grammar() {
+                Some(_) => Detokenizer::verbatim(Arc::clone(tokenizer)),
+                None => Detokenizer::new(Arc::clone(tokenizer)),
+            },
             reader: Reader::new(manner),
             marks: Reader::marks(manner).filter_map(|mark| tokenizer.token_id(mark)).collect(),
             waiting: VecDeque::new(),

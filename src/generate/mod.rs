@@ -9,6 +9,7 @@
 
 mod choice;
 mod generation;
+mod grammars;
 mod infill;
 mod prepare;
 mod reader;
@@ -20,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::engine::EngineHandle;
 use crate::engine::permit::Permit;
 use crate::request::{
-    Built, Checked, FinishReason, Limits, Prompt, RawRequest, RequestError, TemplateOptions, ThinkingBudget,
-    check_tokens,
+    Built, Checked, FinishReason, Guided, Limits, Prompt, RawGrammar, RawRequest, RequestError, TemplateOptions,
+    ThinkingBudget, ThinkingTags, check_tokens,
 };
 use crate::text::{
     ChatTemplate, ContentGuard, ParserChoice, ParserChoices, ReasoningFamily, Tokenizer, ToolFamily, ToolsIn,
@@ -30,10 +31,12 @@ use crate::text::{
 use crate::units::{SeqId, TokenId};
 
 pub use generation::{Effective, Generation, Started};
+pub use grammars::GrammarConfig;
 pub use prepare::AddSpecial;
 
 use choice::{Choice, Manner, Tools};
 use generation::Unfinished;
+use grammars::Grammars;
 use prepare::Preparer;
 
 /// The name under which the model is always served.
@@ -53,6 +56,7 @@ pub struct GeneratorParts {
     pub aliases: Vec<String>,
     /// Who reads the answers of chats.
     pub parsers: ParserChoices,
+    pub grammars: GrammarConfig,
 }
 
 /// Starts generations. Cheap to clone.
@@ -62,6 +66,7 @@ pub struct Generator(Arc<Shared>);
 struct Shared {
     engine: EngineHandle,
     preparer: Arc<Preparer>,
+    grammars: Arc<Grammars>,
     eos: Vec<TokenId>,
     limits: Limits,
     model_id: String,
@@ -155,18 +160,30 @@ pub struct TopLogprob {
 
 impl Generator {
     pub fn new(parts: GeneratorParts) -> Generator {
-        let GeneratorParts { engine, tokenizer, template, eos, limits, model_id, aliases, parsers } = parts;
+        let GeneratorParts { engine, tokenizer, template, eos, limits, model_id, aliases, parsers, grammars } = parts;
         let source = template.as_ref().map(ChatTemplate::source);
         let reasoning = parsers.reasoning.resolve(source, ReasoningFamily::of_template);
         let shown = template.as_ref().is_some_and(|template| template.tools_in() != ToolsIn::Nowhere);
         // A template without a place for tools tells nobody of them; only JSON can be asked for in plain words.
         let asked = parsers.tools == ParserChoice::Named(ToolFamily::Json);
         let tools = parsers.tools.resolve(source, ToolFamily::of_template).filter(|_| shown || asked);
+        let grammars = Arc::new(Grammars::new(grammars, &tokenizer, limits.vocab_size as usize, &eos));
         let guard = ContentGuard::new(tokenizer.special_texts());
         let plain_words = tools == Some(ToolFamily::Json);
         let preparer = Arc::new(Preparer { tokenizer, template, guard, plain_words, limits: limits.clone() });
         let next_seq = AtomicU64::new(0);
-        Generator(Arc::new(Shared { engine, preparer, eos, limits, model_id, aliases, tools, reasoning, next_seq }))
+        Generator(Arc::new(Shared {
+            engine,
+            preparer,
+            grammars,
+            eos,
+            limits,
+            model_id,
+            aliases,
+            tools,
+            reasoning,
+            next_seq,
+        }))
     }
 
     /// Checks, renders, tokenises and submits a request. When this returns, its sequences are queued.
@@ -199,7 +216,7 @@ impl Generator {
         Ok(Admitted { raw, checked, permit })
     }
 
-    /// Renders, tokenises and submits what was admitted.
+    /// Renders, tokenises, compiles and submits what was admitted.
     pub async fn submit(&self, admitted: Admitted) -> Result<Generation, RequestError> {
         let shared = &self.0;
         let Admitted { raw, mut checked, permit } = admitted;
@@ -217,11 +234,18 @@ impl Generator {
         if let Some(max_tokens) = checked.max_thinking_tokens() {
             let [open, close] = shared.tags()?;
             let begins_open = reasoning.is_some_and(|(_, in_block)| in_block);
-            checked.limit_thinking(ThinkingBudget { max_tokens, open, close, begins_open });
+            checked.limit_thinking(ThinkingBudget { max_tokens, tags: ThinkingTags { open, close, begins_open } });
         }
+        let grammar = match &raw.grammar {
+            Some(raw) => {
+                let thinking = shared.thinking_before(raw, reasoning)?;
+                Some(Guided { grammar: shared.grammars.compile(raw).await?, thinking })
+            }
+            None => None,
+        };
         let ids = || SeqId(shared.next_seq.fetch_add(1, Ordering::Relaxed));
         let Built { requests, max_tokens_clamped } =
-            checked.into_requests(prompt_tokens, &shared.eos, &shared.limits, ids)?;
+            checked.with_grammar(grammar).into_requests(prompt_tokens, &shared.eos, &shared.limits, ids)?;
         let Some(first) = requests.first() else { return Err(RequestError::Internal) };
         let manner = Manner {
             stop: raw.stop,
@@ -309,6 +333,24 @@ impl Generator {
 }
 
 impl Shared {
+    /// The thinking that may come before an answer that has to be `grammar`'s.
+    fn thinking_before(
+        &self,
+        grammar: &RawGrammar,
+        reasoning: Option<(ReasoningFamily, bool)>,
+    ) -> Result<Option<ThinkingTags>, RequestError> {
+        let Some((_, begins_open)) = reasoning else { return Ok(None) };
+        match self.tags() {
+            Ok([open, close]) => Ok(Some(ThinkingTags { open, close, begins_open })),
+            // Nothing says when the thinking ends that the template began.
+            Err(_) if begins_open => Err(RequestError::Unsupported {
+                param: grammar.param.clone(),
+                message: "this prompt begins a block of thinking whose tags are no tokens of the vocabulary".into(),
+            }),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// The tokens of the tags around thinking. One that the vocabulary spells with several cannot be drawn by force.
     fn tags(&self) -> Result<[TokenId; 2], RequestError> {
         let refuse = |message: &str| RequestError::Unsupported {

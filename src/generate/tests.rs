@@ -42,6 +42,7 @@ impl Scene {
             model_id: "storyteller".into(),
             aliases: vec!["tiny".into()],
             parsers: ParserChoices::default(),
+            grammars: GrammarConfig::default(),
         });
         Scene { generator, commands, tokenizer }
     }
@@ -441,8 +442,10 @@ async fn a_thinking_budget_needs_tags_that_are_tokens() {
     let tokenizer = Tokenizer::from_json(json.as_bytes()).unwrap();
     let mut scene = Scene::of(thinking(), tokenizer);
     let (_generation, group) = scene.start(budgeted()).await;
-    let expected =
-        ThinkingBudget { max_tokens: 5, open: fixtures::USER, close: fixtures::ASSISTANT, begins_open: true };
+    let expected = ThinkingBudget {
+        max_tokens: 5,
+        tags: ThinkingTags { open: fixtures::USER, close: fixtures::ASSISTANT, begins_open: true },
+    };
     assert_eq!(group[0].request.shaping().thinking, Some(expected));
     let negative = RawRequest { max_thinking_tokens: Some(-1), ..chat("hi") };
     assert!(matches!(scene.refused(negative).await, RequestError::InvalidValue { .. }));

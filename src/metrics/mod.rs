@@ -103,6 +103,8 @@ pub struct Metrics {
     prefix_hits: IntCounter,
     spec_proposed: IntCounter,
     spec_accepted: IntCounter,
+    /// With an alternative, without one.
+    grammar_tokens: [IntCounter; 2],
     steps: IntCounter,
     step_reruns: IntCounter,
     batch_size: Histogram,
@@ -201,6 +203,8 @@ impl Metrics {
             self.prefix_hits.inc_by(facts.prefix_hits as u64);
             self.spec_proposed.inc_by(facts.proposed as u64);
             self.spec_accepted.inc_by(facts.accepted as u64);
+            self.grammar_tokens[0].inc_by(facts.choices as u64);
+            self.grammar_tokens[1].inc_by(facts.constrained.saturating_sub(facts.choices) as u64);
             self.batch_size.observe(facts.sequences as f64);
             self.batch_tokens.observe((facts.prefill_tokens + facts.decode_tokens) as f64);
         }

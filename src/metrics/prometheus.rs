@@ -65,6 +65,11 @@ pub fn register(registry: Registry) -> Metrics {
         "Sequences that completed, by finish reason.",
         &["finished_reason"],
     );
+    let grammar_tokens = labelled(
+        "forebay_grammar_tokens_total",
+        "Tokens drawn under a grammar, by whether it allowed more than one there (choice, only).",
+        &["kind"],
+    );
     let depths = add(
         &registry,
         must(IntGaugeVec::new(Opts::new("forebay_batcher_queue_depth", "Queued requests by priority."), &["priority"])),
@@ -106,8 +111,12 @@ pub fn register(registry: Registry) -> Metrics {
         preemptions: counter("forebay_preemptions_total", "Sequences that gave their blocks back to be recomputed."),
         prefix_queries: counter("forebay_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache."),
         prefix_hits: counter("forebay_prefix_cache_hits_total", "Prompt tokens that were found there, not computed."),
-        spec_proposed: counter("forebay_spec_proposed_total", "Tokens that were guessed and checked in a step."),
+        spec_proposed: counter(
+            "forebay_spec_proposed_total",
+            "Tokens that were guessed and checked in a step, those that a grammar forces included.",
+        ),
         spec_accepted: counter("forebay_spec_accepted_total", "Those of them that were right."),
+        grammar_tokens: ["choice", "only"].map(|kind| grammar_tokens.with_label_values(&[kind])),
         steps: counter("forebay_engine_steps_total", "Forward passes."),
         step_reruns: counter("forebay_engine_step_reruns_total", "Passes that failed and were rerun one by one."),
         batch_size: histogram("forebay_batcher_batch_size", "Sequences per forward pass.", &SEQUENCES),

@@ -3,7 +3,9 @@
 use crate::units::{Micros, SeqId, TokenId};
 
 use super::check::check_prompt_length;
-use super::{CacheUse, Limits, Origin, Priority, Request, RequestError, SamplingParams, Shaping, ThinkingBudget};
+use super::{
+    CacheUse, Guided, Limits, Origin, Priority, Request, RequestError, SamplingParams, Shaping, ThinkingBudget,
+};
 
 /// A raw request whose numbers are in range; only its prompt is not tokens yet.
 #[derive(Clone, Debug)]
@@ -24,6 +26,7 @@ pub struct Checked {
     pub(super) cache: CacheUse,
     pub(super) priority: Priority,
     pub(super) deadline: Option<Micros>,
+    pub(super) grammar: Option<Guided>,
     pub(super) origin: Origin,
 }
 
@@ -46,6 +49,11 @@ impl Checked {
 
     pub fn limit_thinking(&mut self, budget: ThinkingBudget) {
         self.shaping.thinking = Some(budget);
+    }
+
+    /// What all choices have to be, once it is compiled.
+    pub fn with_grammar(self, grammar: Option<Guided>) -> Checked {
+        Checked { grammar, ..self }
     }
 
     /// Builds one request per choice. `ids` yields fresh sequence ids; `eos` are the model's end tokens.
@@ -81,6 +89,7 @@ impl Checked {
             cache: self.cache.clone(),
             priority: self.priority,
             deadline: self.deadline,
+            grammar: self.grammar.clone(),
             origin: self.origin.clone(),
         });
         Ok(Built { requests: requests.collect(), max_tokens_clamped: self.max_tokens.is_some_and(|n| n > room) })

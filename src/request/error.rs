@@ -55,6 +55,8 @@ pub enum RequestError {
     Aborted,
     #[error("the model produced values that are not finite for this request")]
     NonFiniteLogits,
+    #[error("the grammar cannot go on: {message}")]
+    Grammar { message: String },
     #[error("the model failed on this request")]
     StepFailed,
     #[error("the server failed on this request")]

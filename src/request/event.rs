@@ -19,7 +19,7 @@ pub enum Event {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinishReason {
-    /// An EOS or stop token was drawn (it is the last `Token` event), or a stop string was found.
+    /// An EOS or stop token was drawn (it is the last `Token` event), a stop string was found, or the grammar is complete.
     Stop,
     /// As `Stop`, after at least one call of a tool.
     ToolCalls,

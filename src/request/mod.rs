@@ -15,6 +15,7 @@ mod template;
 
 use std::sync::Arc;
 
+use crate::grammar::Grammar;
 use crate::units::{Micros, SeqId, TokenId};
 
 pub use check::check_tokens;
@@ -23,8 +24,8 @@ pub use error::RequestError;
 pub use event::{Event, FinishReason};
 pub use limits::{Defaults, Limits};
 pub use priority::Priority;
-pub use raw::{ChatMessage, MessageCall, Prompt, RawRequest};
-pub use shaping::{RawShaping, Shaping, ThinkingBudget};
+pub use raw::{ChatMessage, MessageCall, Prompt, RawGrammar, RawRequest};
+pub use shaping::{RawShaping, Shaping, ThinkingBudget, ThinkingTags};
 pub use template::{TemplateOptions, Tools};
 
 /// Whose request it is and when it came; the same for all its sequences.
@@ -56,6 +57,13 @@ impl SamplingParams {
         SamplingParams { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, typical_p: 1.0, seed: 0 };
 }
 
+/// What an answer has to be, and the thinking that may come before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guided {
+    pub grammar: Grammar,
+    pub thinking: Option<ThinkingTags>,
+}
+
 /// One sequence's orders, checked: the prompt fits, the numbers are in range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
@@ -70,6 +78,7 @@ pub struct Request {
     cache: CacheUse,
     priority: Priority,
     deadline: Option<Micros>,
+    grammar: Option<Guided>,
     origin: Origin,
 }
 
@@ -115,6 +124,11 @@ impl Request {
 
     pub fn logprobs(&self) -> Option<u32> {
         self.logprobs
+    }
+
+    /// What its completion has to be.
+    pub fn grammar(&self) -> Option<&Guided> {
+        self.grammar.as_ref()
     }
 
     /// How many alternatives to report for each token of the prompt but the first.

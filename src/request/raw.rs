@@ -1,5 +1,8 @@
 //! What a route heard, and the checks that need no tokenizer.
 
+use std::sync::Arc;
+
+use crate::grammar::GrammarSpec;
 use crate::units::Micros;
 
 use super::check::{check_prompt_length, check_stops, check_tokens, integer, number};
@@ -55,7 +58,16 @@ pub struct RawRequest {
     /// two, the shorter counts.
     pub timeout_ms: Option<i64>,
     pub deadline_ms: Option<i64>,
+    /// What the completion is to be.
+    pub grammar: Option<Arc<RawGrammar>>,
     pub origin: Origin,
+}
+
+/// What a completion is to be, and the name of the field that said so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawGrammar {
+    pub param: String,
+    pub spec: GrammarSpec,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -169,6 +181,7 @@ impl RawRequest {
             cache: self.cache_use()?,
             priority: self.priority,
             deadline: self.deadline()?,
+            grammar: None,
             origin: self.origin.clone(),
         })
     }

@@ -35,15 +35,20 @@ pub struct Shaping {
     pub thinking: Option<ThinkingBudget>,
 }
 
-/// How long a model may think: when its block has `max_tokens` tokens, the next one is `close`.
+/// The tokens around a model's thinking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThinkingBudget {
-    pub max_tokens: u32,
-    /// The tokens of the block's tags.
+pub struct ThinkingTags {
     pub open: TokenId,
     pub close: TokenId,
     /// The prompt ended inside the block.
     pub begins_open: bool,
+}
+
+/// How long a model may think: when its block has `max_tokens` tokens, the next one closes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThinkingBudget {
+    pub max_tokens: u32,
+    pub tags: ThinkingTags,
 }
 
 impl ThinkingBudget {
@@ -52,13 +57,14 @@ impl ThinkingBudget {
 
     /// Whether the completion, so far `drawn`, has thought long enough.
     pub fn is_spent(&self, drawn: &[TokenId]) -> bool {
-        let opened = || drawn.iter().take(ThinkingBudget::MAX_BEFORE).position(|&token| token == self.open);
-        let start = if self.begins_open { Some(0) } else { opened().map(|at| at + 1) };
+        let ThinkingTags { open, close, begins_open } = self.tags;
+        let opened = || drawn.iter().take(ThinkingBudget::MAX_BEFORE).position(|&token| token == open);
+        let start = if begins_open { Some(0) } else { opened().map(|at| at + 1) };
         let Some(start) = start else { return false };
         let block = &drawn[start..];
         let max = self.max_tokens as usize;
         // A block that was closed by force has its close tag right after its last allowed token.
-        block.len() >= max && !block.iter().take(max + 1).any(|&token| token == self.close)
+        block.len() >= max && !block.iter().take(max + 1).any(|&token| token == close)
     }
 }
 

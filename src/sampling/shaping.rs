@@ -45,7 +45,7 @@ pub fn shape(logits: &mut [f32], shaping: &Shaping, seen: &Seen, stops: &[TokenI
     let Shaping { presence, frequency, repetition, ref bias, min_tokens, thinking } = *shaping;
     if let Some(budget) = thinking.filter(|budget| budget.is_spent(&seen.drawn)) {
         logits.fill(f32::NEG_INFINITY);
-        if let Some(logit) = logits.get_mut(budget.close as usize) {
+        if let Some(logit) = logits.get_mut(budget.tags.close as usize) {
             *logit = 0.0;
         }
         return;
@@ -76,7 +76,7 @@ pub fn shape(logits: &mut [f32], shaping: &Shaping, seen: &Seen, stops: &[TokenI
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::ThinkingBudget;
+    use crate::request::{ThinkingBudget, ThinkingTags};
 
     fn shaped(shaping: Shaping, prompt: &[TokenId], drawn: &[TokenId]) -> Vec<f32> {
         let mut seen = Seen::new(prompt);
@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn a_thought_is_closed_when_it_is_long_enough() {
-        let budget = ThinkingBudget { max_tokens: 2, open: 1, close: 3, begins_open: false };
+        let tags = ThinkingTags { open: 1, close: 3, begins_open: false };
+        let budget = ThinkingBudget { max_tokens: 2, tags };
         let forced = |budget: ThinkingBudget, drawn: &[TokenId]| {
             let shaping = Shaping { thinking: Some(budget), min_tokens: 9, ..Shaping::neutral() };
             match shaped(shaping, &[], drawn)[..] {
@@ -134,7 +135,7 @@ mod tests {
         ] {
             assert_eq!(forced(budget, drawn), expected, "{drawn:?}");
         }
-        let open = ThinkingBudget { begins_open: true, ..budget };
+        let open = ThinkingBudget { tags: ThinkingTags { begins_open: true, ..tags }, ..budget };
         assert!(forced(open, &[0, 0]) && !forced(open, &[0]) && !forced(open, &[0, 0, 3]));
         let none = ThinkingBudget { max_tokens: 0, ..open };
         assert!(forced(none, &[]) && !forced(none, &[3]));

@@ -27,8 +27,8 @@ mod views;
 use std::collections::VecDeque;
 
 use crate::kv::{Block, BlockPool};
-use crate::request::{Event, Request, RequestError};
-use crate::step::{BatchChunk, Outcome, SequenceFault, StepBatch, StepOutput};
+use crate::request::{Event, FinishReason, Request, RequestError};
+use crate::step::{BatchChunk, Guidance, Outcome, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId};
 
 pub use cost::{StepCost, StepLoad};
@@ -140,7 +140,7 @@ impl Scheduler {
             let Some(running) = self.find(chunk.seq) else { continue };
             let (row, entry) = (batch.tokens.len(), batch.tables.len());
             let range = chunk.tokens.start as usize..chunk.tokens.end as usize;
-            let guesses = speculate::lookup(running.tokens(), chunk.proposed as usize);
+            let guesses = running.guessed(chunk.proposed as usize);
             batch.tokens.extend(running.tokens()[range.start..range.end - guesses.len()].iter().chain(guesses));
             batch.positions.extend(chunk.tokens.clone());
             batch.slots.extend(chunk.tokens.clone().map(|p| running.table.slot(p, pool.block_size())));
@@ -161,6 +161,7 @@ impl Scheduler {
     /// the clients hear, in chunk order.
     pub fn commit(&mut self, plan: StepPlan, output: &StepOutput, pool: &mut BlockPool) -> Vec<(SeqId, Event)> {
         let mut outcomes = &output.outcomes[..];
+        let mut guidance = output.guidance.iter().peekable();
         self.pinned.drain(..).for_each(|block| pool.give_back(block));
         let heard = |found: &Found| (found.seq, Event::Admitted { cached_tokens: found.cached_tokens });
         let mut events: Vec<_> = plan.found.iter().filter(|found| found.first).map(heard).collect();
@@ -168,7 +169,8 @@ impl Scheduler {
             let count = outcomes.iter().take_while(|(seq, _)| *seq == chunk.seq).count();
             let (own, others) = outcomes.split_at(count);
             outcomes = others;
-            self.advance(chunk, own, pool, &mut events);
+            let guided = guidance.next_if(|(seq, _)| *seq == chunk.seq).map(|(_, guidance)| guidance);
+            self.advance(chunk, own, guided, pool, &mut events);
         }
         events
     }
@@ -177,6 +179,7 @@ impl Scheduler {
         &mut self,
         chunk: Chunk,
         outcomes: &[(SeqId, Outcome)],
+        guidance: Option<&Guidance>,
         pool: &mut BlockPool,
         events: &mut Vec<(SeqId, Event)>,
     ) {
@@ -187,15 +190,21 @@ impl Scheduler {
         // Each token drawn but the last was guessed, and its keys and values are in place; the other guesses were wrong.
         let accepted = drawn.saturating_sub(1).min(chunk.proposed);
         running.computed = chunk.tokens.end - chunk.proposed + accepted;
-        if chunk.proposed > 0 {
+        // What a grammar forces is no luck.
+        if chunk.proposed > 0 && running.forced.is_empty() {
             running.luck.note(chunk.proposed as usize, accepted as usize, running.generated());
         }
+        running.forced = guidance.map_or(Vec::new(), |guidance| guidance.forced.clone());
         let failed = outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
         let mut end = (outcomes.is_empty() && chunk.sample).then_some(Event::Failed(RequestError::StepFailed));
         for (_, outcome) in outcomes {
             end = match outcome {
                 Outcome::Failed(SequenceFault::Forward) => Some(Event::Failed(RequestError::StepFailed)),
                 Outcome::Failed(SequenceFault::NonFiniteLogits) => Some(Event::Failed(RequestError::NonFiniteLogits)),
+                Outcome::Failed(SequenceFault::Grammar(message)) => {
+                    Some(Event::Failed(RequestError::Grammar { message: message.clone() }))
+                }
+                Outcome::Complete => Some(Event::Finished(FinishReason::Stop)),
                 Outcome::Token(sampled) => {
                     events.push((seq, Event::Token(sampled.clone())));
                     match running.emit(sampled.token, max_model_len) {
@@ -207,6 +216,11 @@ impl Scheduler {
             if end.is_some() {
                 break;
             }
+        }
+        // Complete at the very last token it may have is complete.
+        let over = matches!(end, None | Some(Event::Finished(FinishReason::Length)));
+        if over && guidance.is_some_and(|guidance| guidance.complete) {
+            end = Some(Event::Finished(FinishReason::Stop));
         }
         // A failed step may have left anything in its blocks.
         if !failed && (!outcomes.is_empty() || !chunk.sample) {
@@ -241,6 +255,8 @@ impl Scheduler {
 
 #[cfg(test)]
 mod change_tests;
+#[cfg(test)]
+mod guided_tests;
 #[cfg(test)]
 mod policy_tests;
 #[cfg(test)]

@@ -47,6 +47,8 @@ pub struct Running {
     /// When the plan after its newest token was made; `None` until then.
     pub token_at: Option<Micros>,
     pub luck: Luck,
+    /// Tokens that its grammar says must come next.
+    pub forced: Vec<TokenId>,
 }
 
 /// What a new token means for its sequence.
@@ -92,6 +94,7 @@ impl Waiting {
             passed_over: 0,
             token_at: None,
             luck: Luck::default(),
+            forced: Vec::new(),
         }
     }
 

@@ -4,6 +4,8 @@
 //! Guesses ride along with a decode: the step computes them as if they were known, draws at each place, and keeps what was
 //! drawn up to the first place where guess and draw differ. So a sequence's tokens are those that it would have had without,
 //! and only their number per step changes.
+//!
+//! What a grammar forces is guessed in the same way, always: where one token is allowed, the draw is that token.
 
 use crate::kv::BlockPool;
 use crate::units::TokenId;
@@ -84,9 +86,7 @@ impl Scheduler {
     /// Gives decodes that are planned what is left of the step's tokens and time for guesses. Nobody else is held up: this
     /// comes last, stays within the blocks that the sequences have, and within the limit on stalls.
     pub(super) fn speculate(&mut self, draft: &mut Draft, pool: &BlockPool) {
-        if self.config.speculative == Speculative::Off {
-            return;
-        }
+        let speculative = self.config.speculative;
         for index in 0..draft.plan.chunks.len() {
             let chunk = &draft.plan.chunks[index];
             let (seq, end) = (chunk.seq, chunk.tokens.end as usize);
@@ -95,7 +95,7 @@ impl Scheduler {
             }
             let Some(running) = self.find(seq) else { continue };
             let room = (running.table.len() * pool.block_size()).min(self.config.max_model_len - 1);
-            let guesses = running.guesses(room.saturating_sub(end).min(draft.tokens));
+            let guesses = running.guesses(room.saturating_sub(end).min(draft.tokens), speculative);
             let load = (end + 1..=end + guesses).fold(draft.plan.load, |load, at| load + StepLoad::decode(at));
             let late = draft.limit.is_some_and(|limit| self.predict(&load).is_none_or(|time| time > limit));
             if guesses == 0 || late {
@@ -112,13 +112,22 @@ impl Scheduler {
 
 impl Running {
     /// How many guesses it has, at most `room`.
-    fn guesses(&self, room: usize) -> usize {
-        if self.generated() < self.luck.rests_until {
-            return 0;
-        }
+    fn guesses(&self, room: usize, speculative: Speculative) -> usize {
         // The last token of all is drawn, not guessed.
         let left = self.request().max_tokens() as usize - self.generated() - 1;
-        lookup(self.tokens(), room.min(left).min(MOST)).len()
+        let most = room.min(left);
+        if !self.forced.is_empty() {
+            return most.min(self.forced.len());
+        }
+        if speculative == Speculative::Off || self.generated() < self.luck.rests_until {
+            return 0;
+        }
+        lookup(self.tokens(), most.min(MOST)).len()
+    }
+
+    /// Its first `count` guesses, of which it has as many.
+    pub(super) fn guessed(&self, count: usize) -> &[TokenId] {
+        if self.forced.is_empty() { lookup(self.tokens(), count) } else { &self.forced[..count.min(self.forced.len())] }
     }
 }
 

@@ -63,7 +63,7 @@ fn attack_in_heat(
         let decoding = plan.load.decode_tokens > 0;
         let tokens = plan.chunks.iter().filter(|chunk| chunk.sample);
         let sampled = |seq| (seq, crate::step::Outcome::Token(Sampled { token: 9, logprobs: None }));
-        let output = StepOutput { outcomes: tokens.map(|chunk| sampled(chunk.seq)).collect() };
+        let output = StepOutput { outcomes: tokens.map(|chunk| sampled(chunk.seq)).collect(), ..StepOutput::default() };
         let events = scheduler.commit(plan, &output, &mut pool).into_iter();
         for (seq, _) in events.filter(|(_, event)| matches!(event, Event::Token(_))) {
             let before = last_token.insert(seq, now);

@@ -293,7 +293,7 @@ fn ends_are_told_apart() {
         for &token in tokens {
             let plan = scheduler.plan(&mut pool, Micros::ZERO).expect("live");
             let outcome = Outcome::Token(Sampled { token, logprobs: None });
-            let output = StepOutput { outcomes: vec![(seq, outcome)] };
+            let output = StepOutput { outcomes: vec![(seq, outcome)], ..StepOutput::default() };
             if let Some((_, Event::Finished(reason))) = scheduler.commit(plan, &output, &mut pool).pop() {
                 return reason;
             }
@@ -315,7 +315,7 @@ fn a_failed_sequence_leaves_alone() {
         (SeqId(0), Outcome::Failed(SequenceFault::NonFiniteLogits)),
         (SeqId(1), Outcome::Token(Sampled { token: 9, logprobs: None })),
     ];
-    let events = scheduler.commit(plan, &StepOutput { outcomes }, &mut pool);
+    let events = scheduler.commit(plan, &StepOutput { outcomes, ..StepOutput::default() }, &mut pool);
     assert!(matches!(events[..2], [(SeqId(0), Event::Admitted { .. }), (SeqId(1), Event::Admitted { .. })]));
     assert_eq!(events[2], (SeqId(0), Event::Failed(RequestError::NonFiniteLogits)));
     assert!(matches!(events[3], (SeqId(1), Event::Token(_))));
@@ -385,7 +385,11 @@ fn what_a_failed_step_left_is_found_by_nobody() {
                 true => Outcome::Failed(SequenceFault::NonFiniteLogits),
                 false => Outcome::Token(Sampled { token: 9, logprobs: None }),
             };
-            scheduler.commit(plan, &StepOutput { outcomes: vec![(SeqId(seq), outcome)] }, &mut pool);
+            scheduler.commit(
+                plan,
+                &StepOutput { outcomes: vec![(SeqId(seq), outcome)], ..StepOutput::default() },
+                &mut pool,
+            );
             pool.check([]);
             cached
         };

@@ -39,6 +39,16 @@ impl Detokenizer {
         Detokenizer { tokenizer, state }
     }
 
+    /// Takes nothing off the start of the text: where tokens stand for bytes, it is those of all tokens, as a grammar counts
+    /// them.
+    pub fn verbatim(tokenizer: Arc<Tokenizer>) -> Detokenizer {
+        let mut detokenizer = Detokenizer::new(tokenizer);
+        if let State::Bytes { strip, .. } = &mut detokenizer.state {
+            *strip = None;
+        }
+        detokenizer
+    }
+
     /// Adds a token and returns the text that is now certain, possibly none.
     pub fn push(&mut self, token: TokenId) -> Result<String, TokenizerError> {
         if !self.tokenizer.is_text(token) {

@@ -110,6 +110,11 @@ impl Tokenizer {
         added.filter(|token| token.special).map(|token| token.content.clone()).collect()
     }
 
+    /// Whether every token stands for fixed bytes, so that those of a text, concatenated, are the text.
+    pub fn is_spelled_in_bytes(&self) -> bool {
+        self.byte_rules().is_some()
+    }
+
     pub(super) fn byte_rules(&self) -> Option<&ByteRules> {
         match &self.spelling {
             Spelling::Bytes(rules) => Some(rules),

@@ -207,4 +207,4 @@ macro_rules! files {
     };
 }
 
-files!(json choices prompts tokens integers floats logprobs content templates length stops tools types good);
+files!(schemas json choices prompts tokens integers floats logprobs content templates length stops tools types good);

@@ -44,6 +44,11 @@ fn the_official_python_package_passes_tools() {
 }
 
 #[test]
+fn the_official_python_package_parses_structured_output() {
+    python("openai_structured.py", "openai");
+}
+
+#[test]
 fn the_official_python_package_works_asynchronously() {
     python("openai_async.py", "openai");
 }

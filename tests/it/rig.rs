@@ -67,6 +67,11 @@ pub fn storyteller(setup: Setup) -> Rig {
     rig(setup, &Source::Builtin, 1_024, |forward| forward)
 }
 
+/// The embedded model, its executor wrapped.
+pub fn storyteller_with<E: Executor>(setup: Setup, wrap: impl FnOnce(Forward) -> E) -> Rig<E> {
+    rig(setup, &Source::Builtin, 1_024, wrap)
+}
+
 /// The golden Llama, its executor wrapped.
 pub fn golden<E: Executor>(setup: Setup, wrap: impl FnOnce(Forward) -> E) -> Rig<E> {
     rig(setup, &Source::Folder(golden_folder("llama")), 256, wrap)

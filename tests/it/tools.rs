@@ -124,3 +124,64 @@ async fn the_operator_chooses_the_parsers() {
     assert!(message["content"].as_str().expect("words").starts_with("\nOslo? Yes.\n\nLook:\n{"), "{message}");
     assert_eq!(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 0);
 }
+
+/// Whatever the model would rather say.
+#[tokio::test]
+async fn demanded_calls_come_and_satisfy_their_schemas() {
+    let server = Server::start(&["--tool-parser", "json"]);
+    let parameters = json!({
+        "type": "object", "required": ["place", "days"], "additionalProperties": false,
+        "properties": {"place": {"enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+    });
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": parameters}});
+    let named = json!({"type": "function", "function": {"name": "get_time"}});
+    for (choice, parallel, temperature) in [
+        (json!("required"), false, 1.0),
+        (json!("required"), true, 0.7),
+        (named.clone(), true, 0.0),
+        (named, true, 1.5),
+    ] {
+        let answer = asked(
+            &server,
+            json!({"tools": [tool("get_weather"), tool("get_time")], "tool_choice": choice, "parallel_tool_calls": parallel,
+                "temperature": temperature, "seed": 7, "max_tokens": 400}),
+        )
+        .await;
+        let message = &answer["choices"][0]["message"];
+        let calls = message["tool_calls"].as_array().unwrap_or_else(|| panic!("{answer}"));
+        let cut = answer["choices"][0]["finish_reason"] == "length";
+        assert!(cut && parallel || answer["choices"][0]["finish_reason"] == "tool_calls", "{answer}");
+        assert!(message["content"].is_null() && (parallel || calls.len() == 1), "{answer}");
+        for call in &calls[..calls.len() - usize::from(cut)] {
+            assert!(choice == "required" || call["function"]["name"] == "get_time", "{answer}");
+            let arguments = call["function"]["arguments"].as_str().expect("a string");
+            let arguments: Value = serde_json::from_str(arguments).expect("JSON");
+            assert!(arguments["place"] == "Oslo" || arguments["place"] == "Rome", "{arguments}");
+            assert!((1..=9).contains(&arguments["days"].as_i64().expect("an integer")), "{arguments}");
+        }
+    }
+}
+
+/// What has to be said begins after the thinking, whether the model or the template opened its block.
+#[tokio::test]
+async fn a_held_answer_may_be_thought_about() {
+    let says = ["<think>", "Hm", ".", "</think>", "no", "yes"];
+    let messages = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    for (says, template) in
+        [(&says[..], format!("{messages}{{# <think> #}}")), (&says[1..], format!("{messages}<think>"))]
+    {
+        let tokens: Vec<&str> = says.iter().copied().chain((says.len() == 5).then_some("<think>")).collect();
+        let folder = parrot(&tokens, &["<think>", "</think>"], &template);
+        let server = Server::parrot(&folder, &[]);
+        for (asked_for, budget) in [(json!(["yes"]), json!(null)), (json!(["yes", "no"]), json!(1))] {
+            let extra = json!({"tools": [], "guided_choice": asked_for, "max_thinking_tokens": budget});
+            let answer = asked(&server, extra).await;
+            let choice = &answer["choices"][0];
+            let thought = if budget.is_null() { "Hm." } else { "Hm" };
+            assert_eq!(choice["message"]["reasoning_content"], thought, "{answer}");
+            assert_eq!(choice["finish_reason"], "stop", "{answer}");
+            let said = choice["message"]["content"].as_str().expect("content");
+            assert!(asked_for.as_array().expect("a list").iter().any(|text| text == said), "{answer}");
+        }
+    }
+}

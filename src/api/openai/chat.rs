@@ -5,13 +5,14 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::demand::demand;
 use super::frames::{self, Chunks};
 use super::head::Head;
 use super::messages::take_messages;
 use super::params::Fields;
 use super::running::{Call, Finished, Running};
 use super::sampling::{Delivery, check_model, check_stream, take_delivery, take_sampling};
-use super::tools::{self, take_tools};
+use super::tools::take_tools;
 use super::wire::{self, About, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
@@ -62,7 +63,7 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
         logprobs_param: "top_logprobs",
         ..take_sampling(&mut fields, head)?
     };
-    tools::demand(&mut raw, &choice)?;
+    demand(&mut raw, &choice, state.generator.tool_family())?;
     delivery.prompt_logprobs = raw.prompt_logprobs;
     check_stream(&delivery)?;
     Ok(Asked { raw, delivery, ignored: fields.finish(head.strict)? })

@@ -1,11 +1,13 @@
 //! OpenAI's wire format ⇄ the house's vocabulary, one file per endpoint.
 //!
 //! `params.rs` takes fields out of a JSON object and accounts for every one of them; `sampling.rs` those that both
-//! endpoints know; `messages.rs` the messages of a chat, `tools.rs` what it may call; `head.rs` whose a request is and how urgent; `running.rs` merges the generations of a request; `wire.rs` holds the
+//! endpoints know; `structured.rs` what a completion is to be; `messages.rs` the messages of a chat, `tools.rs` what it may call, `demand.rs` and must;
+//! `head.rs` whose a request is and how urgent; `running.rs` merges the generations of a request; `wire.rs` holds the
 //! pieces that answers share, `frames.rs` makes a stream of them, `legacy.rs` the logprobs of completions.
 
 pub mod chat;
 pub mod completions;
+mod demand;
 mod frames;
 mod head;
 mod legacy;
@@ -15,6 +17,7 @@ mod params;
 pub mod resume;
 mod running;
 mod sampling;
+mod structured;
 pub mod tokenize;
 mod tools;
 mod wire;

@@ -174,7 +174,8 @@ fn effect(name: &str, value: &Value) -> Effect {
         "parallel_tool_calls" => value.is_boolean(),
         "tools" | "functions" => empty,
         "tool_choice" | "function_call" => is_text(&["none", "auto"]),
-        "response_format" => value["type"] == "text",
+        // Which program enforces grammars.
+        "guided_decoding_backend" => true,
         "bad_words" | "allowed_token_ids" | "chat_template_kwargs" | "logits_processors" => empty,
         "dry_multiplier" | "mirostat" | "xtc_probability" | "no_repeat_ngram_size" | "dynatemp_range" => is_number(0.0),
         "top_n_sigma" => is_number(-1.0),
@@ -193,7 +194,6 @@ fn effect(name: &str, value: &Value) -> Effect {
         | "functions"
         | "tool_choice"
         | "function_call"
-        | "response_format"
         | "bad_words"
         | "allowed_token_ids"
         | "chat_template_kwargs"
@@ -211,13 +211,6 @@ fn effect(name: &str, value: &Value) -> Effect {
         | "web_search_options"
         | "prompt_embeds"
         | "chat_template"
-        | "guided_json"
-        | "guided_regex"
-        | "guided_choice"
-        | "guided_grammar"
-        | "structured_outputs"
-        | "grammar"
-        | "json_schema"
         | "documents"
         | "add_special_tokens" => Effect::Refused,
         _ => Effect::Named,
@@ -264,7 +257,6 @@ mod tests {
         for (name, neutral, meaningful) in [
             ("tools", json!([]), json!([{"type": "function"}])),
             ("tool_choice", json!("auto"), json!("required")),
-            ("response_format", json!({"type": "text"}), json!({"type": "json_object"})),
             ("echo", json!(false), json!(true)),
             ("suffix", json!(""), json!("end")),
             ("allowed_token_ids", json!([]), json!([1])),

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::head::Head;
 use super::models;
 use super::params::{Fields, wrong};
+use super::structured::take_grammar;
 use crate::api::State;
 use crate::request::{RawRequest, RawShaping, RequestError};
 
@@ -61,6 +62,7 @@ pub fn take_sampling(fields: &mut Fields, head: &Head) -> Result<RawRequest, Req
         truncate_prompt_tokens: fields.integer("truncate_prompt_tokens")?,
         cache_prompt: fields.optional_flag("cache_prompt")?,
         cache_salt: fields.string("cache_salt")?,
+        grammar: take_grammar(fields)?,
         strict: head.strict,
         ..RawRequest::default()
     };

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::params::{Fields, wrong};
-use crate::request::{RawRequest, RequestError, Tools};
+use crate::request::{RequestError, Tools};
 
 const MAX_TOOLS: usize = 128;
 /// Of all definitions together, as JSON.
@@ -59,18 +59,6 @@ pub fn take_tools(fields: &mut Fields) -> Result<(Option<Tools>, ToolChoice), Re
         return Err(RequestError::invalid("tools", message));
     }
     Ok((Some(Tools { json, names, only_first: !parallel }), choice))
-}
-
-/// Makes the answer keep to the choice.
-pub fn demand(_raw: &mut RawRequest, choice: &ToolChoice) -> Result<(), RequestError> {
-    match choice {
-        ToolChoice::Auto => Ok(()),
-        // The answer has to be constrained to calls for these.
-        ToolChoice::Required | ToolChoice::Named(_) => {
-            let message = "only none and auto are implemented".to_owned();
-            Err(RequestError::Unsupported { param: "tool_choice".into(), message })
-        }
-    }
 }
 
 /// `None` where nothing may be called.
@@ -245,9 +233,6 @@ mod tests {
         assert_eq!(chosen(named).unwrap().1, ToolChoice::Named("f".into()));
         for body in [json!({}), json!({"tools": []}), json!({"tool_choice": "auto"}), json!({"functions": []})] {
             assert_eq!(taken(body), Ok((None, ToolChoice::Auto)));
-        }
-        for choice in [ToolChoice::Required, ToolChoice::Named("f".into())] {
-            assert!(demand(&mut RawRequest::default(), &choice).is_err());
         }
     }
 

@@ -1,0 +1,92 @@
+//! Structured output: what a completion may be, and which tokens may come next. Pure: schemas and tokens in, masks out; no
+//! clock, no logs, no engine.
+//!
+//! ```text
+//! GrammarSpec ─▶ Vocabulary::compile ─▶ Grammar        (generate, once for each spec: Cache)
+//! Grammar ─▶ Matcher: accept(token), mask(), rewind(n)  (engine, one per sequence)
+//! ```
+//! The only room that knows llguidance. Its parser is Earley's over a lexer made of derivatives of regular expressions; a
+//! mask is a walk of the vocabulary's trie by that parser. Grammars come from clients and are not trusted: sizes, the
+//! lexer's work and the parser's work have limits, and a panic inside the crate becomes an error value.
+//!
+//! It fails closed. What cannot be enforced is refused when it is compiled, and a matcher that meets a limit later ends its
+//! own sequence with an error; no mask is ever wider than its grammar.
+
+mod bounds;
+mod cache;
+mod gbnf;
+mod matcher;
+mod spec;
+mod vocabulary;
+
+use std::fmt;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+pub use cache::Cache;
+pub use matcher::{Mask, Matcher, State};
+pub use spec::{GrammarSpec, Naming, TaggedCalls, Tool, Whitespace};
+pub use vocabulary::{Limits, STACK_BYTES, Vocabulary};
+
+/// A compiled grammar over one vocabulary. Cheap to clone.
+#[derive(Clone)]
+pub struct Grammar(Arc<Compiled>);
+
+struct Compiled {
+    /// At the beginning of a text. Never advanced: a [`Matcher`] works on a copy of its own, so that what one sequence makes
+    /// the lexer learn, and the limits on that, is no other sequence's business.
+    fresh: llguidance::Matcher,
+    /// Tokens that end a completion and are no text.
+    eos: Arc<[u32]>,
+    /// The width of masks.
+    width: usize,
+}
+
+impl PartialEq for Grammar {
+    /// The same compiled grammar, not merely an equal one.
+    fn eq(&self, other: &Grammar) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Grammar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Grammar")
+    }
+}
+
+/// Why a spec has no grammar.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum GrammarError {
+    /// Said by the compiler, shortened.
+    #[error("{0}")]
+    Invalid(String),
+    #[error("has {bytes} bytes, at most {limit} are allowed")]
+    TooLarge { bytes: usize, limit: usize },
+    #[error("is nested deeper than {limit} levels")]
+    TooDeep { limit: usize },
+    #[error("no text that this model can write satisfies it")]
+    Unsatisfiable,
+    /// A word's text depends on its neighbours.
+    #[error("the model's tokenizer has no fixed text for each token, so nothing can be enforced")]
+    NoBytes,
+}
+
+/// A matcher met a limit, or a token that its grammar does not have; it can only be rewound.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct MatchError(pub String);
+
+/// The first line of what llguidance says, without its dumps of state, and not the whole of a client's schema.
+fn brief(error: impl fmt::Display) -> String {
+    const LONGEST: usize = 300;
+    let text = error.to_string();
+    let text = text.split("\n<").next().unwrap_or_default().trim();
+    let shown: String = text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    // A panic's own words are not for clients.
+    if shown.is_empty() || shown.starts_with("panic:") { "the compiler cannot read it".into() } else { shown }
+}
+
+#[cfg(test)]
+mod tests;
