@@ -9,7 +9,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use forebay::kernels::isa::Isa;
 use forebay::kernels::matmul::matmul_packed_into;
 use forebay::kernels::packed::Packing;
-use forebay::kernels::quant::{self, Panels};
+use forebay::kernels::quant::{self, Panels, Rows};
 
 const PACKINGS: [Packing; 5] = [Packing::Q4_0, Packing::Q8_0, Packing::Q4K, Packing::Q5K, Packing::Q6K];
 /// Inputs and outputs: attention, both directions of the MLP, the head.
@@ -45,14 +45,14 @@ fn products(criterion: &mut Criterion) {
                 let elements = 2 * (rows * inputs * outputs) as u64;
                 group.throughput(Throughput::ElementsAndBytes { elements, bytes: bytes.len() as u64 });
                 let mut turn = panels.iter().cycle();
+                let (mut rounded, mut y) = (Rows::default(), vec![0.0; rows * outputs]);
                 group.bench_function(BenchmarkId::new("panels", rows), |b| {
                     b.iter(|| {
-                        let rows = quant::quantise_rows(black_box(&x), inputs, panels[0].span());
-                        quant::matmul(&rows, turn.next().expect("a cycle"))
+                        rounded.round(black_box(&x), inputs, panels[0].span());
+                        quant::matmul_into(&rounded, turn.next().expect("a cycle"), &mut y);
                     });
                 });
                 group.bench_function(BenchmarkId::new("unpacked", rows), |b| {
-                    let mut y = vec![0.0; rows * outputs];
                     b.iter(|| matmul_packed_into(black_box(&x), packing, &bytes, inputs, &mut y));
                 });
             }

@@ -1,8 +1,9 @@
 //! A model file's tokens per second: a prefill of 512, decodes of 1, 8 and 32 sequences after a prompt of 128.
 //!
 //! `FOREBAY_BENCH_MODEL=model.gguf cargo bench --bench model`, the embedded model where the variable is missing. The cases
-//! are those of `llama-bench` and `llama-batched-bench`: forward passes only, no scheduling, greedy tokens. Each line is a
-//! JSON object with the best of the repetitions; machines are shared, so compare only what ran side by side.
+//! are those of `llama-bench` and `llama-batched-bench`: forward passes only, no scheduling, no drawing:
+//! tokens are made up, as there. Each line is a JSON object with the best of the repetitions; machines are shared, so compare
+//! only what ran side by side.
 
 mod common;
 
@@ -66,28 +67,23 @@ fn prefill(model: &mut Model) -> (usize, Duration) {
 }
 
 fn decode(model: &mut Model, sequences: usize) -> (usize, Duration) {
+    let token = |sequence: usize, position: usize| ((sequence + 1) * (position + 3) % 1000) as u32;
     // One sequence at a time: a step's activations for all prompts together would not be what a server holds.
-    let mut next: Vec<u32> = Vec::new();
     for sequence in 0..sequences {
-        let tokens = |_, position: usize| ((sequence + 1) * (position + 3) % 1000) as u32;
-        let mut step = batch(1, BLOCKS_EACH, 0, PROMPT, tokens);
+        let mut step = batch(1, BLOCKS_EACH, 0, PROMPT, |_, position| token(sequence, position));
         move_to(&mut step, sequence);
-        next.push(greedy(model, &step)[0]);
+        forward(model, &step);
     }
     let start = Instant::now();
     for at in PROMPT..PROMPT + GENERATED {
-        let step = batch(sequences, BLOCKS_EACH, at, 1, |sequence, _| next[sequence]);
-        next = greedy(model, &step);
+        forward(model, &batch(sequences, BLOCKS_EACH, at, 1, token));
     }
     (sequences * GENERATED, start.elapsed())
 }
 
-fn greedy(model: &mut Model, step: &StepBatch) -> Vec<u32> {
+fn forward(model: &mut Model, step: &StepBatch) {
     let logits = model.forward(step, Rows::Sampled).expect("a step");
-    let best = |row: &[f32]| (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).expect("logits") as u32;
-    let next = (0..logits.rows).map(|row| best(logits.row(row))).collect();
     model.recycle(logits);
-    next
 }
 
 /// Gives a step of one sequence the blocks of another.

@@ -147,3 +147,5 @@ mod testing;
 mod tests;
 #[cfg(test)]
 mod tokenize_tests;
+#[cfg(test)]
+mod tool_tests;

@@ -18,7 +18,7 @@ use crate::generate::{GeneratorParts, GrammarConfig};
 use crate::intake::Capacity;
 use crate::request::{Event, FinishReason, Limits};
 use crate::step::{Logprobs, Sampled};
-use crate::text::{ChatTemplate, Tokenizer, fixtures};
+use crate::text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
 use crate::units::{Micros, TokenId};
 
 pub const CONTEXT: u32 = 64;
@@ -41,19 +41,24 @@ pub struct Answer {
 
 impl Scene {
     pub fn new() -> Scene {
+        Scene::with("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", CONTEXT)
+    }
+
+    /// With another chat template and context.
+    pub fn with(template: &str, context: u32) -> Scene {
         let (sender, commands) = mpsc::channel(64);
         let tokenizer = Arc::new(fixtures::byte_level());
-        let template = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
         let engine = EngineHandle::new(sender, Gate::new(Capacity { requests: 1_000, tokens: 1 << 30 }));
         let generator = Generator::new(GeneratorParts {
             engine: engine.clone(),
             tokenizer: tokenizer.clone(),
             template: Some(ChatTemplate::new(template, None, None).unwrap()),
             eos: vec![fixtures::END],
-            limits: Limits::new(CONTEXT, fixtures::VOCAB, tokenizer.max_token_bytes()),
+            limits: Limits::new(context, fixtures::VOCAB, tokenizer.max_token_bytes()),
             model_id: "org/storyteller".into(),
             aliases: vec!["tiny".into()],
             grammars: GrammarConfig::default(),
+            parsers: ParserChoices::default(),
         });
         let (clock, heartbeat) = (Clock::manual(), Arc::new(Heartbeat::default()));
         heartbeat.rest();

@@ -53,7 +53,7 @@ async fn a_completion_has_openais_shape() {
         "id": null, "object": "text_completion", "created": null, "model": "org/storyteller",
         "system_fingerprint": "fp_test",
         "choices": [{"index": 0, "text": "hello fish", "logprobs": null, "finish_reason": "length"}],
-        "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}},
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0}},
     });
     assert_eq!(settled(answer.json(), "cmpl-"), expected);
 }
@@ -72,7 +72,7 @@ async fn a_chat_completion_has_openais_shape() {
         "id": null, "object": "chat.completion", "created": null, "model": "org/storyteller",
         "system_fingerprint": "fp_test",
         "choices": [choice(0, "hello", "stop"), choice(1, " fish", "length")],
-        "usage": {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10, "prompt_tokens_details": {"cached_tokens": 0}},
+        "usage": {"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10, "prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0}},
     });
     assert_eq!(settled(answer.json(), "chatcmpl-"), expected);
 }
@@ -94,7 +94,7 @@ async fn a_chat_stream_has_a_role_deltas_a_reason_and_usage_on_request() {
             assert_eq!(last["choices"], json!([]));
             assert_eq!(
                 last["usage"],
-                json!({"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10, "prompt_tokens_details": {"cached_tokens": 0}})
+                json!({"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10, "prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0}})
             );
         }
         let choice =
@@ -138,7 +138,7 @@ async fn a_completion_streams_what_it_answers_whole() {
     }
     assert_eq!(
         whole["usage"],
-        json!({"prompt_tokens": 4, "completion_tokens": 4, "total_tokens": 8, "prompt_tokens_details": {"cached_tokens": 0}})
+        json!({"prompt_tokens": 4, "completion_tokens": 4, "total_tokens": 8, "prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0}})
     );
 }
 
@@ -319,7 +319,16 @@ async fn bad_requests_are_400_with_code_and_param_and_the_engine_hears_nothing()
         (CHAT, with(hello(), json!({"max_completion_tokens": -1})), "invalid_value", json!("max_completion_tokens")),
         (CHAT, with(hello(), json!({"logprobs": true, "top_logprobs": 21})), "invalid_value", json!("top_logprobs")),
         (CHAT, with(hello(), json!({"top_logprobs": 2})), "invalid_value", json!("top_logprobs")),
-        (CHAT, with(hello(), json!({"tools": [{"type": "function"}]})), "unsupported_parameter", json!("tools")),
+        (CHAT, with(hello(), json!({"tools": [{"type": "function"}]})), "invalid_value", json!("tools[0].function")),
+        (CHAT, with(hello(), json!({"functions": [{"name": "f"}]})), "unsupported_parameter", json!("functions")),
+        // The template of this scene knows no tools.
+        (
+            CHAT,
+            with(hello(), json!({"tools": [{"type": "function", "function": {"name": "f"}}]})),
+            "unsupported_parameter",
+            json!("tools"),
+        ),
+        (COMPLETIONS, with(json!({"prompt": "a"}), json!({"tools": [1]})), "unsupported_parameter", json!("tools")),
     ] {
         let (status, error) = scene.refused(path, body.clone()).await;
         let mut body = body.to_string();

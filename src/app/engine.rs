@@ -105,6 +105,7 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
             compile_timeout: config.structured_output.compile_timeout,
             cache_entries: config.structured_output.cache_entries,
         },
+        parsers: config.model.parsers,
     });
     let fingerprint = fingerprint(&loaded);
     let core = Core::new(core_config, Forward::new(loaded.model));

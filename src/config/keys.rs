@@ -100,6 +100,18 @@ pub const KEYS: &[Key] = &[
     key("model.device", "auto", Kind::Text, "auto, cpu, cuda:N or metal (the last two need their cargo features)"),
     key("model.seed", "0", Kind::Integer { min: 0, max: u64::MAX >> 1 }, "of dummy weights"),
     key(
+        "model.tool_parser",
+        "auto",
+        Kind::OneOf(&["auto", "none", "hermes", "llama3", "mistral", "phi", "granite", "deepseek", "json"]),
+        "how the model writes calls of tools; auto is what its chat template tells",
+    ),
+    key(
+        "model.reasoning_parser",
+        "auto",
+        Kind::OneOf(&["auto", "none", "think", "magistral"]),
+        "which tags stand around the model's thinking; auto is what its chat template tells",
+    ),
+    key(
         "batching.queue_capacity",
         "10000",
         Kind::Integer { min: 1, max: 10_000_000 },
@@ -283,6 +295,8 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("served-model-name", "model.served_names"),
     ("load-format", "model.load_format"),
     ("device", "model.device"),
+    ("tool-parser", "model.tool_parser"),
+    ("reasoning-parser", "model.reasoning_parser"),
     ("admin", "server.admin"),
     ("queue-capacity", "batching.queue_capacity"),
     ("queue-token-capacity", "batching.queue_token_capacity"),

@@ -19,6 +19,7 @@ use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions};
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
 use crate::scheduler::thermal::Thresholds;
 use crate::scheduler::{Preemption, Speculative};
+use crate::text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
 use crate::units::Micros;
 
 pub use cli::{Command, InspectFormat};
@@ -69,6 +70,8 @@ pub struct ModelConfig {
     pub options: LoadOptions,
     /// The first is shown; empty means the model's own.
     pub served_names: Vec<String>,
+    /// Who reads the answers of chats.
+    pub parsers: ParserChoices,
 }
 
 #[derive(Clone, Debug)]
@@ -256,7 +259,22 @@ fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
         reference: read.text("model.path").into(),
         options,
         served_names: read.list("model.served_names"),
+        parsers: ParserChoices {
+            tools: parser(read, "model.tool_parser", &ToolFamily::ALL.map(|family| (family.name(), family)))?,
+            reasoning: parser(
+                read,
+                "model.reasoning_parser",
+                &ReasoningFamily::ALL.map(|family| (family.name(), family)),
+            )?,
+        },
     })
+}
+
+fn parser<F: Copy>(read: &Reader, key: &'static str, families: &[(&str, F)]) -> Result<ParserChoice<F>, ConfigError> {
+    let named = families.iter().map(|(name, family)| (*name, ParserChoice::Named(*family)));
+    let choices: Vec<_> =
+        [("auto", ParserChoice::Auto), ("none", ParserChoice::Off)].into_iter().chain(named).collect();
+    read.one_of(key, &choices)
 }
 
 fn kv_dtype(read: &Reader) -> Result<Option<KvDtype>, ConfigError> {

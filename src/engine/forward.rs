@@ -110,7 +110,7 @@ impl Drawing {
             stop_tokens: request.stop_tokens().to_vec(),
             logprobs: request.logprobs(),
             prompt_tokens: request.prompt().len(),
-            seen: if request.shaping().penalises() { Seen::new(request.prompt()) } else { Seen::default() },
+            seen: if request.shaping().remembers() { Seen::new(request.prompt()) } else { Seen::default() },
             scoring,
             guide: request.grammar().map(Guide::new),
         }
@@ -143,7 +143,7 @@ impl Drawing {
         if let Some(guide) = &mut self.guide {
             guide.take(nth, drawn, sampled.token)?;
         }
-        if self.shaping.penalises() {
+        if self.shaping.remembers() {
             self.seen.push(sampled.token);
         }
         if let Some(count) = self.logprobs {

@@ -1,12 +1,14 @@
-//! One sequence's events become text: detokenised, cut at stop strings, each token reported with the text it began in.
+//! One sequence's events become text: detokenised, read (`reader.rs`), each token reported with the text it began in.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::reader::{Heard, Reader};
 use super::{Delta, TextDelta, TokenLogprob, TopLogprob};
 use crate::request::{Event, FinishReason, Request, RequestError};
 use crate::step::{Logprobs, Sampled};
-use crate::text::{Detokenizer, Scan, StopMatcher, Tokenizer, TokenizerError};
+use crate::text::glyph::{self, Glyph};
+use crate::text::{Detokenizer, ReasoningFamily, Tokenizer, TokenizerError, ToolFamily};
 use crate::units::{SeqId, TokenId};
 
 /// How a completion is written and cut.
@@ -16,6 +18,17 @@ pub struct Manner {
     pub include_stop: bool,
     /// Special tokens are spelled out.
     pub keep_special_tokens: bool,
+    /// Which tags stand around thinking, and whether the answer begins in it.
+    pub reasoning: Option<(ReasoningFamily, bool)>,
+    pub tools: Option<Tools>,
+}
+
+/// What may be called, and how the model writes it.
+pub struct Tools {
+    pub family: ToolFamily,
+    pub names: Vec<String>,
+    /// The answer ends with its first call.
+    pub only_first: bool,
 }
 
 pub struct Choice {
@@ -30,12 +43,13 @@ pub struct Choice {
     prompt: Option<Vec<TokenId>>,
     tokenizer: Arc<Tokenizer>,
     detokenizer: Detokenizer,
-    stops: StopMatcher,
+    reader: Reader,
+    /// Special tokens that the reader must see.
+    marks: Vec<TokenId>,
     /// Drawn and not reported yet, oldest first.
     waiting: VecDeque<Waiting>,
-    /// Bytes of text assembled so far, and of those the ones reported. What lies between is held for stop strings.
+    /// Bytes of text assembled so far, marks included. Of those the reader may hold some.
     assembled: usize,
-    reported: usize,
     completion_tokens: u32,
 }
 
@@ -43,6 +57,8 @@ struct Waiting {
     sampled: Sampled,
     /// Where in the text the token begins.
     start: usize,
+    /// It is a part of the model's thinking.
+    thought: bool,
 }
 
 impl Choice {
@@ -60,10 +76,10 @@ impl Choice {
                 Some(_) => Detokenizer::verbatim(Arc::clone(tokenizer)),
                 None => Detokenizer::new(Arc::clone(tokenizer)),
             },
-            stops: StopMatcher::new(manner.stop.clone()),
+            reader: Reader::new(manner),
+            marks: Reader::marks(manner).filter_map(|mark| tokenizer.token_id(mark)).collect(),
             waiting: VecDeque::new(),
             assembled: 0,
-            reported: 0,
             completion_tokens: 0,
         }
     }
@@ -101,63 +117,74 @@ impl Choice {
     fn completion(&mut self, sampled: Sampled) -> Result<Vec<Delta>, TokenizerError> {
         self.completion_tokens += 1;
         let token = sampled.token;
-        self.waiting.push_back(Waiting { sampled, start: self.assembled });
+        let before = self.reader.is_thinking();
+        self.waiting.push_back(Waiting { sampled, start: self.assembled, thought: before });
         if self.stop_tokens.contains(&token) && !self.include_stop {
             // Ends the completion and is no part of its text, even if it is a word. `Finished` follows.
             return Ok(Vec::new());
         }
-        let text = self.text_of(token)?;
-        self.assembled += text.len();
-        if self.completion_tokens <= self.min_tokens {
-            return Ok(self.pass(text).into_iter().collect());
+        let glyphs = self.glyphs_of(token)?;
+        self.assembled += glyphs.iter().map(|glyph| glyph.c.len_utf8()).sum::<usize>();
+        let heard = self.reader.push(glyphs, self.completion_tokens > self.min_tokens);
+        if self.reader.is_thinking() && !before {
+            // What has not been reported is the tag that just became complete.
+            self.waiting.iter_mut().for_each(|waiting| waiting.thought = true);
         }
-        Ok(match self.stops.push(&text) {
-            Scan::Pass(text) => self.pass(text).into_iter().collect(),
-            Scan::Stop(text) => self.end(text, FinishReason::Stop),
+        Ok(match heard.ended {
+            None => self.pass(heard).into_iter().collect(),
+            Some(reason) => self.end(heard, reason),
         })
     }
 
-    fn text_of(&mut self, token: TokenId) -> Result<String, TokenizerError> {
-        if self.keep_special_tokens && !self.tokenizer.is_text(token) {
-            return Ok(self.detokenizer.finish()? + &self.tokenizer.token_text(token));
+    /// Text, and the spelling of special tokens that are wanted or are marks of the reader's.
+    fn glyphs_of(&mut self, token: TokenId) -> Result<Vec<Glyph>, TokenizerError> {
+        if self.tokenizer.is_text(token) || !self.keep_special_tokens && !self.marks.contains(&token) {
+            return Ok(glyph::plain(&self.detokenizer.push(token)?).collect());
         }
-        self.detokenizer.push(token)
+        let rest = self.detokenizer.finish()?;
+        let spelling = self.tokenizer.token_text(token);
+        Ok(match self.keep_special_tokens {
+            true => glyph::plain(&rest).chain(glyph::plain(&spelling)).collect(),
+            false => glyph::plain(&rest).chain(glyph::special(&spelling)).collect(),
+        })
     }
 
     fn finish(&mut self, reason: FinishReason) -> Result<Vec<Delta>, TokenizerError> {
         let rest = self.detokenizer.finish()?;
-        Ok(match self.stops.push(&rest) {
-            Scan::Pass(text) => {
-                let text = text + &self.stops.finish();
-                self.end(text, reason)
-            }
-            Scan::Stop(text) => self.end(text, FinishReason::Stop),
-        })
+        let heard = self.reader.finish(glyph::plain(&rest).collect());
+        let reason = heard.ended.unwrap_or(reason);
+        Ok(self.end(heard, reason))
     }
 
-    /// Reports released text with the tokens that begin in it.
-    fn pass(&mut self, text: String) -> Option<Delta> {
-        if text.is_empty() {
+    /// Reports what was released with the tokens that begin in it.
+    fn pass(&mut self, heard: Heard) -> Option<Delta> {
+        if heard.is_empty() {
             return None;
         }
-        self.reported += text.len();
-        let begun = self.waiting.partition_point(|waiting| waiting.start < self.reported);
-        Some(Delta::Text(self.report(text, begun)))
+        let released = self.assembled - self.reader.held_bytes();
+        let begun = self.waiting.partition_point(|waiting| waiting.start < released);
+        Some(Delta::Text(self.report(heard, begun)))
     }
 
     /// Reports all that is left.
-    fn end(&mut self, text: String, reason: FinishReason) -> Vec<Delta> {
-        let stop = self.stops.matched().filter(|_| self.include_stop).unwrap_or_default();
-        let text = text + stop;
-        let last = self.report(text, self.waiting.len());
-        let text = (!last.text.is_empty() || !last.tokens.is_empty()).then_some(Delta::Text(last));
+    fn end(&mut self, mut heard: Heard, reason: FinishReason) -> Vec<Delta> {
+        heard.text += self.reader.matched().filter(|_| self.include_stop).unwrap_or_default();
+        let silent = heard.is_empty();
+        let last = self.report(heard, self.waiting.len());
+        let text = (!silent || !last.tokens.is_empty()).then_some(Delta::Text(last));
+        let reason = match reason {
+            FinishReason::Stop if self.reader.has_called() => FinishReason::ToolCalls,
+            other => other,
+        };
         let finished = Delta::Finished { reason, completion_tokens: self.completion_tokens };
         text.into_iter().chain([finished]).collect()
     }
 
-    fn report(&mut self, text: String, tokens: usize) -> TextDelta {
-        let mut delta = TextDelta { text, ..TextDelta::default() };
-        for Waiting { sampled, .. } in self.waiting.drain(..tokens).collect::<Vec<_>>() {
+    fn report(&mut self, heard: Heard, tokens: usize) -> TextDelta {
+        let Heard { text, reasoning, calls, .. } = heard;
+        let mut delta = TextDelta { text, reasoning, calls, ..TextDelta::default() };
+        for Waiting { sampled, thought, .. } in self.waiting.drain(..tokens).collect::<Vec<_>>() {
+            delta.reasoning_tokens += usize::from(thought);
             delta.tokens.push(sampled.token);
             let logprobs = sampled.logprobs.filter(|_| self.logprobs);
             delta.logprobs.extend(logprobs.map(|logprobs| self.spell(sampled.token, logprobs)));

@@ -3,7 +3,7 @@
 //! ```text
 //! RawRequest ─ check ─ prepare.rs: render, tokenise ─ into_requests ─▶ EngineHandle::submit
 //!                      generation.rs: merge the choices ◀── Event ──┘
-//!                      choice.rs: tokens → text, stop strings ─▶ Delta
+//!                      choice.rs: tokens → text; reader.rs: thinking, calls, stop strings ─▶ Delta
 //! ```
 //! Knows text and tokens, knows nothing of JSON, batches or models.
 
@@ -12,6 +12,7 @@ mod generation;
 mod grammars;
 mod infill;
 mod prepare;
+mod reader;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -20,16 +21,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::engine::EngineHandle;
 use crate::engine::permit::Permit;
 use crate::request::{
-    Built, Checked, FinishReason, Limits, Prompt, RawRequest, RequestError, TemplateOptions, check_tokens,
+    Built, Checked, FinishReason, Limits, Prompt, RawRequest, RequestError, TemplateOptions, ThinkingBudget,
+    check_tokens,
 };
-use crate::text::{ChatTemplate, ContentGuard, Tokenizer, detokenize};
+use crate::text::{
+    ChatTemplate, ContentGuard, ParserChoice, ParserChoices, ReasoningFamily, Tokenizer, ToolFamily, ToolsIn,
+    detokenize,
+};
 use crate::units::{SeqId, TokenId};
 
 pub use generation::{Effective, Generation, Started};
 pub use grammars::GrammarConfig;
 pub use prepare::AddSpecial;
 
-use choice::{Choice, Manner};
+use choice::{Choice, Manner, Tools};
 use generation::Unfinished;
 use grammars::Grammars;
 use prepare::Preparer;
@@ -50,6 +55,8 @@ pub struct GeneratorParts {
     /// Further names under which the model is served.
     pub aliases: Vec<String>,
     pub grammars: GrammarConfig,
+    /// Who reads the answers of chats.
+    pub parsers: ParserChoices,
 }
 
 /// Starts generations. Cheap to clone.
@@ -64,6 +71,8 @@ struct Shared {
     limits: Limits,
     model_id: String,
     aliases: Vec<String>,
+    tools: Option<ToolFamily>,
+    reasoning: Option<ReasoningFamily>,
     next_seq: AtomicU64,
 }
 
@@ -99,11 +108,33 @@ pub enum Delta {
 /// their tokens, concatenated, are its tokens, end token included.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TextDelta {
-    /// Empty at most in the last one, where tokens without text are left over.
     pub text: String,
+    /// What the model thought before its answer.
+    pub reasoning: String,
+    pub calls: Vec<CallDelta>,
+    /// Where nothing of the above came, those that are left over at the end.
     pub tokens: Vec<TokenId>,
+    /// How many of `tokens` were spent on thinking, tags included.
+    pub reasoning_tokens: usize,
     /// One for each of `tokens` where logprobs were asked for, else none.
     pub logprobs: Vec<TokenLogprob>,
+}
+
+/// A part of a call. Its first delta has an id and a name and no arguments; the arguments of all, joined, are JSON as far as
+/// the model can write it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallDelta {
+    /// The choice's calls are counted from 0.
+    pub index: usize,
+    pub begins: Option<CallBegins>,
+    pub arguments: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallBegins {
+    /// Unlike any other call's.
+    pub id: String,
+    pub name: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -129,12 +160,30 @@ pub struct TopLogprob {
 
 impl Generator {
     pub fn new(parts: GeneratorParts) -> Generator {
-        let GeneratorParts { engine, tokenizer, template, eos, limits, model_id, aliases, grammars } = parts;
+        let GeneratorParts { engine, tokenizer, template, eos, limits, model_id, aliases, parsers, grammars } = parts;
         let grammars = Arc::new(Grammars::new(grammars, &tokenizer, limits.vocab_size as usize, &eos));
+        let source = template.as_ref().map(ChatTemplate::source);
+        let reasoning = parsers.reasoning.resolve(source, ReasoningFamily::of_template);
+        let shown = template.as_ref().is_some_and(|template| template.tools_in() != ToolsIn::Nowhere);
+        // A template without a place for tools tells nobody of them; only JSON can be asked for in plain words.
+        let asked = parsers.tools == ParserChoice::Named(ToolFamily::Json);
+        let tools = parsers.tools.resolve(source, ToolFamily::of_template).filter(|_| shown || asked);
         let guard = ContentGuard::new(tokenizer.special_texts());
-        let preparer = Arc::new(Preparer { tokenizer, template, guard, limits: limits.clone() });
+        let plain_words = tools == Some(ToolFamily::Json);
+        let preparer = Arc::new(Preparer { tokenizer, template, guard, plain_words, limits: limits.clone() });
         let next_seq = AtomicU64::new(0);
-        Generator(Arc::new(Shared { engine, preparer, grammars, eos, limits, model_id, aliases, next_seq }))
+        Generator(Arc::new(Shared {
+            engine,
+            preparer,
+            grammars,
+            eos,
+            limits,
+            model_id,
+            aliases,
+            tools,
+            reasoning,
+            next_seq,
+        }))
     }
 
     /// Checks, renders, tokenises and submits a request. When this returns, its sequences are queued.
@@ -150,10 +199,19 @@ impl Generator {
     pub fn admit(&self, raw: RawRequest) -> Result<Admitted, RequestError> {
         let shared = &self.0;
         let checked = raw.check(&shared.limits, entropy())?;
+        if raw.template.tools.is_some() && shared.tools.is_none() {
+            let message = "the chat template of this model has no place for tools, or the way in which it writes calls is \
+                           not known (see model.tool_parser)";
+            return Err(RequestError::Unsupported { param: "tools".into(), message: message.into() });
+        }
+        if checked.max_thinking_tokens().is_some() {
+            shared.tags()?;
+        }
         let choices = checked.choices() as usize;
         // Each token has at least a byte of text, or is written by the template or the post-processor.
-        let bound =
-            prepare::bytes(&raw.prompt).saturating_add(TEMPLATE_TOKENS).min(shared.limits.max_model_len as usize);
+        let bound = prepare::bytes(&raw.prompt, &raw.template)
+            .saturating_add(TEMPLATE_TOKENS)
+            .min(shared.limits.max_model_len as usize);
         let permit = shared.engine.permit(choices, choices * bound, jitter())?;
         Ok(Admitted { raw, checked, permit })
     }
@@ -161,24 +219,50 @@ impl Generator {
     /// Renders, tokenises, compiles and submits what was admitted.
     pub async fn submit(&self, admitted: Admitted) -> Result<Generation, RequestError> {
         let shared = &self.0;
-        let Admitted { raw, checked, permit } = admitted;
+        let Admitted { raw, mut checked, permit } = admitted;
         let text = match &raw.prompt {
             Prompt::Text(text) if raw.echo && raw.truncate_prompt_tokens.is_none() => Some(text.clone()),
             _ => None,
         };
+        let chat = matches!(raw.prompt, Prompt::Chat(_));
+        let tools = raw.template.tools.as_ref().map(|tools| (tools.names.clone(), tools.only_first));
         let prompt_tokens = prepare::tokens(&shared.preparer, raw.prompt, AddSpecial::Yes, raw.template).await?;
         let grammar = match &raw.grammar {
             Some(grammar) => Some(shared.grammars.compile(grammar).await?),
             None => None,
         };
+        // What a grammar says is said from the first token on: no thinking before it, and no calls in it.
+        let free = grammar.is_none();
+        let reasoning = match shared.reasoning.filter(|_| chat && free) {
+            Some(family) => Some((family, family.opened_by(&shared.preparer.last_words(&prompt_tokens)?))),
+            None => None,
+        };
+        if let Some(max_tokens) = checked.max_thinking_tokens() {
+            if let Some(grammar) = &raw.grammar {
+                let message = format!("cannot be given together with {}", grammar.param);
+                return Err(RequestError::invalid("max_thinking_tokens", message));
+            }
+            let [open, close] = shared.tags()?;
+            let begins_open = reasoning.is_some_and(|(_, in_block)| in_block);
+            checked.limit_thinking(ThinkingBudget { max_tokens, open, close, begins_open });
+        }
         let ids = || SeqId(shared.next_seq.fetch_add(1, Ordering::Relaxed));
         let Built { requests, max_tokens_clamped } =
             checked.with_grammar(grammar).into_requests(prompt_tokens, &shared.eos, &shared.limits, ids)?;
-        let manner =
-            Manner { stop: raw.stop, include_stop: raw.include_stop, keep_special_tokens: raw.keep_special_tokens };
+        let Some(first) = requests.first() else { return Err(RequestError::Internal) };
+        let manner = Manner {
+            stop: raw.stop,
+            include_stop: raw.include_stop,
+            keep_special_tokens: raw.keep_special_tokens,
+            reasoning,
+            tools: shared.tools.filter(|_| free).zip(tools).map(|(family, (names, only_first))| Tools {
+                family,
+                names,
+                only_first,
+            }),
+        };
         let choices =
             requests.iter().map(|request| Choice::new(&shared.preparer.tokenizer, request, &manner)).collect();
-        let Some(first) = requests.first() else { return Err(RequestError::Internal) };
         let mut started = Started {
             prompt_tokens: first.prompt().to_vec(),
             prompt_text: text,
@@ -226,6 +310,11 @@ impl Generator {
         !self.0.preparer.tokenizer.is_text(token)
     }
 
+    /// How the model writes calls of tools, if chats may have any.
+    pub fn tool_family(&self) -> Option<ToolFamily> {
+        self.0.tools
+    }
+
     /// Whether the chat template has the word `name`, so that a variable of that name may change what it writes.
     pub fn template_mentions(&self, name: &str) -> bool {
         self.0.preparer.template.as_ref().is_some_and(|template| template.mentions(name))
@@ -247,6 +336,26 @@ impl Generator {
     /// Whether a request for the model `name` is for this one.
     pub fn served(&self, name: &str) -> bool {
         name == self.model_id() || name == DEFAULT_ALIAS || self.0.aliases.iter().any(|alias| alias == name)
+    }
+}
+
+impl Shared {
+    /// The tokens of the tags around thinking. One that the vocabulary spells with several cannot be drawn by force.
+    fn tags(&self) -> Result<[TokenId; 2], RequestError> {
+        let refuse = |message: &str| RequestError::Unsupported {
+            param: "max_thinking_tokens".into(),
+            message: message.to_owned(),
+        };
+        let family = self.reasoning.ok_or_else(|| {
+            refuse(
+                "the chat template of this model has no tags around thinking that we know (see model.reasoning_parser)",
+            )
+        })?;
+        let known = |tag: &&str| self.preparer.tokenizer.token_id(tag).filter(|&id| id < self.limits.vocab_size);
+        match family.tags().each_ref().map(known) {
+            [Some(open), Some(close)] => Ok([open, close]),
+            _ => Err(refuse("the vocabulary of this model has no single token for each tag around thinking")),
+        }
     }
 }
 

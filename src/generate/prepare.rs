@@ -7,7 +7,7 @@ use tracing::warn;
 
 use crate::clock;
 use crate::request::{ChatMessage, Limits, Prompt, RequestError, TemplateOptions, check_tokens};
-use crate::text::{ChatTemplate, ContentGuard, Tokenizer, TokenizerError, detokenize};
+use crate::text::{ChatTemplate, ContentGuard, Tokenizer, TokenizerError, ToolsIn, detokenize, in_plain_words};
 use crate::units::TokenId;
 
 use super::infill;
@@ -22,6 +22,8 @@ pub struct Preparer {
     pub tokenizer: Arc<Tokenizer>,
     pub template: Option<ChatTemplate>,
     pub guard: ContentGuard,
+    /// Tools and calls that the template has no place for are told in plain words.
+    pub plain_words: bool,
     pub limits: Limits,
 }
 
@@ -39,7 +41,7 @@ pub async fn tokens(
     add_special: AddSpecial,
     options: TemplateOptions,
 ) -> Result<Vec<TokenId>, RequestError> {
-    if bytes(&prompt) <= INLINE_BYTES {
+    if bytes(&prompt, &options) <= INLINE_BYTES {
         return preparer.tokens(&prompt, add_special, &options);
     }
     let preparer = Arc::clone(preparer);
@@ -48,16 +50,18 @@ pub async fn tokens(
 }
 
 /// Of its text; token ids count one each, for they are only compared with the vocabulary.
-pub fn bytes(prompt: &Prompt) -> usize {
-    match prompt {
-        Prompt::Text(text) => text.len(),
-        Prompt::Infill { before, after } => before.len() + after.len(),
-        Prompt::Tokens(ids) => ids.len(),
-        Prompt::Chat(messages) => messages
-            .iter()
-            .map(|m| m.role.len() + m.content.len() + m.name.as_ref().map_or(0, String::len) + MESSAGE_BYTES)
-            .sum(),
-    }
+pub fn bytes(prompt: &Prompt, options: &TemplateOptions) -> usize {
+    // Templates may indent them, and the way to call them is told beside.
+    let tools = options.tools.as_ref().map_or(0, |tools| 2 * tools.json.len() + 512);
+    tools
+        + match prompt {
+            Prompt::Text(text) => text.len(),
+            Prompt::Infill { before, after } => before.len() + after.len(),
+            Prompt::Tokens(ids) => ids.len(),
+            Prompt::Chat(messages) => {
+                messages.iter().map(|message| message.texts().map(String::len).sum::<usize>() + MESSAGE_BYTES).sum()
+            }
+        }
 }
 
 impl Preparer {
@@ -90,10 +94,21 @@ impl Preparer {
         if messages.is_empty() {
             return Err(RequestError::invalid("messages", "must have at least one entry"));
         }
-        let marked = self.guard.mark(messages);
+        let mut tools = options.tools.clone();
+        let told = tools.take_if(|_| template.tools_in() == ToolsIn::Nowhere);
+        let calling = |message: &ChatMessage| !message.tool_calls.is_empty() || message.role == "tool";
+        let lost = messages.iter().position(calling).filter(|_| !template.mentions("tool_calls"));
+        if let Some(index) = lost.filter(|_| !self.plain_words) {
+            let message = "the chat template of this model has no place for calls and their results".to_owned();
+            return Err(RequestError::Unsupported { param: format!("messages[{index}]"), message });
+        }
+        let plain = (told.is_some() || lost.is_some())
+            .then(|| in_plain_words(messages, told.as_ref().map(|tools| tools.json.as_str())));
+        let marked = self.guard.mark(plain.as_deref().unwrap_or(messages));
         let variables =
             options.variables.iter().map(|(name, json)| (name.clone(), self.guard.mark_text(json))).collect();
-        let guarded = TemplateOptions { variables, ..options.clone() };
+        tools.iter_mut().for_each(|tools| tools.json = self.guard.mark_text(&tools.json));
+        let guarded = TemplateOptions { variables, tools, ..options.clone() };
         let mut rendered = template
             .render_with(&marked, &guarded, clock::unix_seconds())
             .map_err(|error| RequestError::Template { message: error.to_string() })?;
@@ -105,6 +120,12 @@ impl Preparer {
             tokens.extend(self.tokenizer.encode(piece, false).map_err(tokenizer_error)?);
         }
         Ok(tokens)
+    }
+
+    /// The end of a prompt's text, special tokens spelled out: enough to see a tag there.
+    pub fn last_words(&self, tokens: &[TokenId]) -> Result<String, RequestError> {
+        const ENOUGH: usize = 16;
+        detokenize(&self.tokenizer, &tokens[tokens.len().saturating_sub(ENOUGH)..]).map_err(tokenizer_error)
     }
 
     /// The text of a prompt's tokens, special ones left out.

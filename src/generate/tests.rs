@@ -27,8 +27,12 @@ impl Scene {
     }
 
     fn with(template: Option<ChatTemplate>) -> Scene {
+        Scene::of(template, fixtures::byte_level())
+    }
+
+    fn of(template: Option<ChatTemplate>, tokenizer: Tokenizer) -> Scene {
         let (sender, commands) = mpsc::channel(64);
-        let tokenizer = Arc::new(fixtures::byte_level());
+        let tokenizer = Arc::new(tokenizer);
         let generator = Generator::new(GeneratorParts {
             engine: EngineHandle::new(sender, Gate::new(Capacity { requests: 1_000, tokens: 1 << 30 })),
             tokenizer: Arc::clone(&tokenizer),
@@ -38,6 +42,7 @@ impl Scene {
             model_id: "storyteller".into(),
             aliases: vec!["tiny".into()],
             grammars: GrammarConfig::default(),
+            parsers: ParserChoices::default(),
         });
         Scene { generator, commands, tokenizer }
     }
@@ -77,8 +82,7 @@ fn text(prompt: &str) -> RawRequest {
 }
 
 fn chat(content: &str) -> RawRequest {
-    let message = ChatMessage { role: "user".into(), content: content.into(), name: None };
-    RawRequest { prompt: Prompt::Chat(vec![message]), ..RawRequest::default() }
+    RawRequest { prompt: Prompt::Chat(vec![ChatMessage::new("user", content)]), ..RawRequest::default() }
 }
 
 fn token(token: TokenId) -> Event {
@@ -347,7 +351,7 @@ fn heard(stop: &[String], ids: &[TokenId]) -> (String, Vec<TokenId>, FinishReaso
     let mut choice = Choice::new(
         &tokenizer,
         &built.requests[0],
-        &Manner { stop: stop.to_vec(), include_stop: false, keep_special_tokens: false },
+        &Manner { stop: stop.to_vec(), include_stop: false, keep_special_tokens: false, reasoning: None, tools: None },
     );
     let (mut said, mut tokens) = (String::new(), Vec::new());
     for event in ids.iter().map(|&id| token(id)).chain([Event::Finished(FinishReason::Length)]) {
@@ -425,6 +429,24 @@ async fn what_ended_it_is_shown_on_request() {
     check(spelled, "hello<|end|>", FinishReason::Stop, r#"0:"hello"x1 0:"<|end|>"x1 0:Stop 2"#).await;
     let kept = RawRequest { keep_special_tokens: true, ignore_eos: true, ..text("x") };
     check(kept, "hello<|end|> fish", FinishReason::Length, r#"0:"hello"x1 0:"<|end|>"x1 0:" fish"x1 0:Length 3"#).await;
+}
+
+#[tokio::test]
+async fn a_thinking_budget_needs_tags_that_are_tokens() {
+    let budgeted = || RawRequest { max_thinking_tokens: Some(5), ..chat("hi") };
+    let refused = |error: RequestError| matches!(error, RequestError::Unsupported { param, .. } if param == "max_thinking_tokens");
+    assert!(refused(Scene::new().refused(budgeted()).await), "no tags");
+    let thinking = || Some(ChatTemplate::new("{{ messages[0].content }}<think>", None, None).unwrap());
+    assert!(refused(Scene::with(thinking()).refused(budgeted()).await), "no tokens");
+    let json = fixtures::byte_level_json().replace("<|user|>", "<think>").replace("<|assistant|>", "</think>");
+    let tokenizer = Tokenizer::from_json(json.as_bytes()).unwrap();
+    let mut scene = Scene::of(thinking(), tokenizer);
+    let (_generation, group) = scene.start(budgeted()).await;
+    let expected =
+        ThinkingBudget { max_tokens: 5, open: fixtures::USER, close: fixtures::ASSISTANT, begins_open: true };
+    assert_eq!(group[0].request.shaping().thinking, Some(expected));
+    let negative = RawRequest { max_thinking_tokens: Some(-1), ..chat("hi") };
+    assert!(matches!(scene.refused(negative).await, RequestError::InvalidValue { .. }));
 }
 
 #[tokio::test]

@@ -180,7 +180,7 @@ impl Metrics {
     pub fn finished(&self, reason: FinishReason, since_queued: Micros) {
         self.live.dec();
         match reason {
-            FinishReason::Stop => self.stopped.inc(),
+            FinishReason::Stop | FinishReason::ToolCalls => self.stopped.inc(),
             FinishReason::Length => self.length.inc(),
             // Its latency says when the client lost patience, not how fast the server is.
             FinishReason::Abort => return self.cancelled.inc(),

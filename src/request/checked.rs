@@ -4,7 +4,7 @@ use crate::grammar::Grammar;
 use crate::units::{Micros, SeqId, TokenId};
 
 use super::check::check_prompt_length;
-use super::{CacheUse, Limits, Origin, Priority, Request, RequestError, SamplingParams, Shaping};
+use super::{CacheUse, Limits, Origin, Priority, Request, RequestError, SamplingParams, Shaping, ThinkingBudget};
 
 /// A raw request whose numbers are in range; only its prompt is not tokens yet.
 #[derive(Clone, Debug)]
@@ -15,6 +15,7 @@ pub struct Checked {
     pub(super) choices: u32,
     pub(super) sampling: SamplingParams,
     pub(super) shaping: Shaping,
+    pub(super) max_thinking_tokens: Option<u32>,
     pub(super) stop_tokens: Vec<TokenId>,
     pub(super) ignore_eos: bool,
     pub(super) logprobs: Option<u32>,
@@ -44,6 +45,14 @@ impl Checked {
     /// What all choices have to be, once it is compiled.
     pub fn with_grammar(self, grammar: Option<Grammar>) -> Checked {
         Checked { grammar, ..self }
+    }
+
+    pub fn max_thinking_tokens(&self) -> Option<u32> {
+        self.max_thinking_tokens
+    }
+
+    pub fn limit_thinking(&mut self, budget: ThinkingBudget) {
+        self.shaping.thinking = Some(budget);
     }
 
     /// Builds one request per choice. `ids` yields fresh sequence ids; `eos` are the model's end tokens.

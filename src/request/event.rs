@@ -21,6 +21,8 @@ pub enum Event {
 pub enum FinishReason {
     /// An EOS or stop token was drawn (it is the last `Token` event), a stop string was found, or the grammar is complete.
     Stop,
+    /// As `Stop`, after at least one call of a tool.
+    ToolCalls,
     /// `max_tokens` or the context is full.
     Length,
     /// The client went away or the operator ended it.
@@ -31,6 +33,7 @@ impl FinishReason {
     pub const fn name(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
+            FinishReason::ToolCalls => "tool_calls",
             FinishReason::Length => "length",
             FinishReason::Abort => "abort",
         }

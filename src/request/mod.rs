@@ -24,9 +24,9 @@ pub use error::RequestError;
 pub use event::{Event, FinishReason};
 pub use limits::{Defaults, Limits};
 pub use priority::Priority;
-pub use raw::{ChatMessage, Prompt, RawGrammar, RawRequest};
-pub use shaping::{RawShaping, Shaping};
-pub use template::TemplateOptions;
+pub use raw::{ChatMessage, MessageCall, Prompt, RawGrammar, RawRequest};
+pub use shaping::{RawShaping, Shaping, ThinkingBudget};
+pub use template::{TemplateOptions, Tools};
 
 /// Whose request it is and when it came; the same for all its sequences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -30,6 +30,8 @@ pub struct RawRequest {
     pub typical_p: Option<f64>,
     pub seed: Option<i64>,
     pub shaping: RawShaping,
+    /// After so many tokens of its block, a model's thinking ends.
+    pub max_thinking_tokens: Option<i64>,
     pub stop: Vec<String>,
     /// The stop string or token that ended the completion is part of its text.
     pub include_stop: bool,
@@ -87,11 +89,44 @@ impl Default for Prompt {
 }
 
 /// One message of a chat, its content parts already joined.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatMessage {
     pub role: String,
     pub content: String,
     pub name: Option<String>,
+    /// What the assistant thought before it said `content`.
+    pub reasoning: Option<String>,
+    /// The calls that the assistant made.
+    pub tool_calls: Vec<MessageCall>,
+    /// Of the call whose result this is.
+    pub tool_call_id: Option<String>,
+}
+
+/// A call that was made earlier in a chat; `arguments` are JSON as far as the model could write it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MessageCall {
+    pub id: String,
+    pub name: String,
+    pub arguments: String,
+}
+
+impl ChatMessage {
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> ChatMessage {
+        ChatMessage { role: role.into(), content: content.into(), ..ChatMessage::default() }
+    }
+
+    /// Every text that the client wrote.
+    pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let ChatMessage { role, content, name, reasoning, tool_calls, tool_call_id } = self;
+        let calls = tool_calls.iter_mut().flat_map(|call| [&mut call.id, &mut call.name, &mut call.arguments]);
+        [role, content].into_iter().chain(name).chain(reasoning).chain(calls).chain(tool_call_id)
+    }
+
+    pub fn texts(&self) -> impl Iterator<Item = &String> {
+        let ChatMessage { role, content, name, reasoning, tool_calls, tool_call_id } = self;
+        let calls = tool_calls.iter().flat_map(|call| [&call.id, &call.name, &call.arguments]);
+        [role, content].into_iter().chain(name).chain(reasoning).chain(calls).chain(tool_call_id)
+    }
 }
 
 /// A salt is kept with each first block of its requests.
@@ -135,6 +170,8 @@ impl RawRequest {
                 seed: self.seed.map_or(entropy, |seed| seed as u64),
             },
             shaping,
+            max_thinking_tokens: integer("max_thinking_tokens", self.max_thinking_tokens, 0, u32::MAX.into())?
+                .map(|n| n as u32),
             stop_tokens: check_tokens("stop_token_ids", &self.stop_token_ids, limits.max_stop_tokens, limits)?,
             ignore_eos: self.ignore_eos,
             logprobs: integer(logprobs_param, self.logprobs, 0, limits.max_logprobs.into())?.map(|n| n as u32),
@@ -186,7 +223,7 @@ impl Prompt {
         let bytes = match self {
             Prompt::Text(text) => text.len(),
             Prompt::Infill { before, after } => before.len() + after.len(),
-            Prompt::Chat(messages) => messages.iter().map(|m| m.content.len()).sum(),
+            Prompt::Chat(messages) => messages.iter().flat_map(ChatMessage::texts).map(String::len).sum(),
             Prompt::Tokens(tokens) => return check_prompt_length(tokens.len(), limits),
         };
         if bytes > limits.max_token_bytes.saturating_mul(limits.max_model_len as usize) {

@@ -32,21 +32,49 @@ pub struct Shaping {
     pub bias: Arc<[(TokenId, f32)]>,
     /// Tokens that must come before one may end the completion.
     pub min_tokens: u32,
+    pub thinking: Option<ThinkingBudget>,
+}
+
+/// How long a model may think: when its block has `max_tokens` tokens, the next one is `close`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThinkingBudget {
+    pub max_tokens: u32,
+    /// The tokens of the block's tags.
+    pub open: TokenId,
+    pub close: TokenId,
+    /// The prompt ended inside the block.
+    pub begins_open: bool,
+}
+
+impl ThinkingBudget {
+    /// What may come before a block in an answer is white space: so many tokens of it.
+    const MAX_BEFORE: usize = 4;
+
+    /// Whether the completion, so far `drawn`, has thought long enough.
+    pub fn is_spent(&self, drawn: &[TokenId]) -> bool {
+        let opened = || drawn.iter().take(ThinkingBudget::MAX_BEFORE).position(|&token| token == self.open);
+        let start = if self.begins_open { Some(0) } else { opened().map(|at| at + 1) };
+        let Some(start) = start else { return false };
+        let block = &drawn[start..];
+        let max = self.max_tokens as usize;
+        // A block that was closed by force has its close tag right after its last allowed token.
+        block.len() >= max && !block.iter().take(max + 1).any(|&token| token == self.close)
+    }
 }
 
 impl Shaping {
     pub fn neutral() -> Shaping {
-        Shaping { presence: 0.0, frequency: 0.0, repetition: 1.0, bias: Arc::default(), min_tokens: 0 }
+        Shaping { presence: 0.0, frequency: 0.0, repetition: 1.0, bias: Arc::default(), min_tokens: 0, thinking: None }
     }
 
     /// Whether it changes the row from which the `drawn`-th token of the completion comes, counted from 0.
     pub fn changes(&self, drawn: usize) -> bool {
-        self.penalises() || !self.bias.is_empty() || drawn < self.min_tokens as usize
+        self.remembers() || !self.bias.is_empty() || drawn < self.min_tokens as usize
     }
 
     /// Whether the tokens seen so far matter.
-    pub fn penalises(&self) -> bool {
-        self.presence != 0.0 || self.frequency != 0.0 || self.repetition != 1.0
+    pub fn remembers(&self) -> bool {
+        self.presence != 0.0 || self.frequency != 0.0 || self.repetition != 1.0 || self.thinking.is_some()
     }
 }
 
@@ -62,6 +90,7 @@ impl RawShaping {
             repetition: number(repetition_param, repetition, 0.01, 10.0)?.unwrap_or(1.0),
             bias: self.bias(limits)?,
             min_tokens,
+            thinking: None,
         })
     }
 

@@ -11,6 +11,18 @@ pub struct TemplateOptions {
     pub continue_final_message: bool,
     /// Variables for the template: a name and a value, written as JSON.
     pub variables: Vec<(String, String)>,
+    /// What the model may call. Absent is also a chat whose tools are not to be called.
+    pub tools: Option<Tools>,
+}
+
+/// The tools of a chat.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tools {
+    /// Their definitions as the client wrote them: a list, as JSON.
+    pub json: String,
+    pub names: Vec<String>,
+    /// The answer ends with its first call.
+    pub only_first: bool,
 }
 
 /// Names that the server itself gives a meaning; a client that could set them would forge a prompt.

@@ -1,4 +1,5 @@
 //! Penalties, biases and bans, before temperature and filters; in vLLM's order: bias, bans, repetition, frequency, presence.
+//! A token that has to come goes before all of them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -41,7 +42,14 @@ impl Seen {
 /// Changes `logits` (`[vocab]`) for the `drawn`-th token of the completion, counted from 0; `stops` are those that would
 /// end it. Each logit depends on its own token only, so no order of the sets can change a bit.
 pub fn shape(logits: &mut [f32], shaping: &Shaping, seen: &Seen, stops: &[TokenId], drawn: usize) {
-    let Shaping { presence, frequency, repetition, ref bias, min_tokens } = *shaping;
+    let Shaping { presence, frequency, repetition, ref bias, min_tokens, thinking } = *shaping;
+    if let Some(budget) = thinking.filter(|budget| budget.is_spent(&seen.drawn)) {
+        logits.fill(f32::NEG_INFINITY);
+        if let Some(logit) = logits.get_mut(budget.close as usize) {
+            *logit = 0.0;
+        }
+        return;
+    }
     let mut change = |token: TokenId, to: &dyn Fn(f32) -> f32| {
         if let Some(logit) = logits.get_mut(token as usize) {
             *logit = to(*logit);
@@ -68,6 +76,7 @@ pub fn shape(logits: &mut [f32], shaping: &Shaping, seen: &Seen, stops: &[TokenI
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::ThinkingBudget;
 
     fn shaped(shaping: Shaping, prompt: &[TokenId], drawn: &[TokenId]) -> Vec<f32> {
         let mut seen = Seen::new(prompt);
@@ -100,6 +109,35 @@ mod tests {
         let shaping = Shaping { bias: vec![(1, 10.0)].into(), min_tokens: 2, ..Shaping::neutral() };
         assert_eq!(shaped(shaping.clone(), &[], &[0]), [2.0, 8.0, 1.0, f32::NEG_INFINITY]);
         assert_eq!(shaped(shaping, &[], &[0, 0]), [2.0, 8.0, 1.0, 0.5]);
+    }
+
+    #[test]
+    fn a_thought_is_closed_when_it_is_long_enough() {
+        let budget = ThinkingBudget { max_tokens: 2, open: 1, close: 3, begins_open: false };
+        let forced = |budget: ThinkingBudget, drawn: &[TokenId]| {
+            let shaping = Shaping { thinking: Some(budget), min_tokens: 9, ..Shaping::neutral() };
+            match shaped(shaping, &[], drawn)[..] {
+                [f32::NEG_INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY, 0.0] => true,
+                [2.0, -2.0, 1.0, _] => false,
+                ref other => panic!("{other:?}"),
+            }
+        };
+        for (drawn, expected) in [
+            (&[][..], false),
+            (&[1, 0], false),
+            (&[1, 0, 2], true),
+            (&[0, 1, 0, 2], true),
+            (&[1, 0, 2, 3], false),
+            (&[1, 3, 0, 2, 0], false),
+            (&[1, 0, 2, 3, 1, 0, 0, 0], false),
+            (&[0, 0, 0, 0, 1, 0, 0, 0], false),
+        ] {
+            assert_eq!(forced(budget, drawn), expected, "{drawn:?}");
+        }
+        let open = ThinkingBudget { begins_open: true, ..budget };
+        assert!(forced(open, &[0, 0]) && !forced(open, &[0]) && !forced(open, &[0, 0, 3]));
+        let none = ThinkingBudget { max_tokens: 0, ..open };
+        assert!(forced(none, &[]) && !forced(none, &[3]));
     }
 
     #[test]

@@ -7,13 +7,14 @@ use std::io::{self, Write};
 use std::thread;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde, Value};
+use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, Error, ErrorKind, context, filters};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use thiserror::Error as ThisError;
 
+use super::chat_values::{message_value, parsed, with_tools_in_system};
 use super::strftime::strftime;
-use crate::request::{ChatMessage, TemplateOptions};
+use crate::request::{ChatMessage, MessageCall, TemplateOptions, Tools};
 
 /// Instructions per rendering. A message costs a few dozen.
 const FUEL: u64 = 200_000;
@@ -32,6 +33,19 @@ pub struct ChatTemplate {
     source: String,
     bos_token: Option<String>,
     eos_token: Option<String>,
+    tools_in: ToolsIn,
+    /// Arguments of earlier calls are given as the text that they are, not as objects.
+    arguments_as_text: bool,
+}
+
+/// Where a template looks for the tools of a chat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolsIn {
+    /// In the variable `tools`.
+    Variable,
+    /// In the system message, as text (Phi-4-mini).
+    SystemMessage,
+    Nowhere,
 }
 
 /// Messages are at most 500 characters.
@@ -70,7 +84,62 @@ impl ChatTemplate {
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", raise_exception);
         environment.add_template_owned(NAME, without_generation_tags(source)).map_err(syntax_error)?;
-        Ok(ChatTemplate { environment, source: source.to_owned(), bos_token: bos, eos_token: eos })
+        let mut template = ChatTemplate {
+            environment,
+            source: source.to_owned(),
+            bos_token: bos,
+            eos_token: eos,
+            tools_in: ToolsIn::Variable,
+            arguments_as_text: false,
+        };
+        template.tools_in = template.find_tools();
+        template.arguments_as_text = template.wants_text();
+        Ok(template)
+    }
+
+    pub fn tools_in(&self) -> ToolsIn {
+        self.tools_in
+    }
+
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Renders a tool in each place and looks where it comes out: sources only tell what they mention.
+    fn find_tools(&self) -> ToolsIn {
+        const PROBE: &str = r#"[{"type": "function", "function": {"name": "probe_f", "description": "d",
+            "parameters": {"type": "object", "properties": {"a": {"type": "string", "description": "d"}}, "required": ["a"]}}}]"#;
+        if !self.mentions("tools") {
+            return ToolsIn::Nowhere;
+        }
+        let tools = Tools { json: PROBE.to_owned(), ..Tools::default() };
+        let options = TemplateOptions { tools: Some(tools), ..TemplateOptions::default() };
+        let places = [ToolsIn::Variable, ToolsIn::SystemMessage];
+        let chat = [ChatMessage::new("system", "s"), ChatMessage::new("user", "u")];
+        let render = |place: ToolsIn, chat: &[ChatMessage]| self.render_place(chat, &options, place, false, 0);
+        // Some templates refuse system messages; with those, what fails is taken at its source's word.
+        let shows = |place: ToolsIn| match render(place, &chat).or_else(|_| render(place, &chat[1..])) {
+            Ok(text) => text.contains("probe_f"),
+            Err(_) => place == ToolsIn::Variable,
+        };
+        places.into_iter().find(|&place| shows(place)).unwrap_or(ToolsIn::Nowhere)
+    }
+
+    /// Transformers gives arguments as objects, and most templates write them with `tojson`; some join them to strings.
+    fn wants_text(&self) -> bool {
+        let call =
+            MessageCall { id: "probe0000".into(), name: "f".into(), arguments: r#"{"probe_a": "b"}"#.to_owned() };
+        let chat = [
+            ChatMessage::new("user", "u"),
+            ChatMessage { tool_calls: vec![call], ..ChatMessage::new("assistant", "") },
+            ChatMessage { tool_call_id: Some("probe0000".into()), ..ChatMessage::new("tool", "r") },
+        ];
+        let options = TemplateOptions::default();
+        let writes = |as_text: bool| {
+            let text = self.render_place(&chat, &options, ToolsIn::Variable, as_text, 0);
+            text.is_ok_and(|text| text.contains(r#""probe_a""#))
+        };
+        self.mentions("tool_calls") && !writes(false) && writes(true)
     }
 
     /// Renders `messages`; with `add_generation_prompt` the text ends where the assistant begins to speak. `unix_s` is the
@@ -97,7 +166,18 @@ impl ChatTemplate {
         options: &TemplateOptions,
         unix_s: u64,
     ) -> Result<String, TemplateError> {
-        let render = || self.render_here(messages, options, unix_s);
+        self.render_place(messages, options, self.tools_in, self.arguments_as_text, unix_s)
+    }
+
+    fn render_place(
+        &self,
+        messages: &[ChatMessage],
+        options: &TemplateOptions,
+        place: ToolsIn,
+        arguments_as_text: bool,
+        unix_s: u64,
+    ) -> Result<String, TemplateError> {
+        let render = || self.render_here(messages, options, place, arguments_as_text, unix_s);
         thread::scope(|scope| {
             let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, render);
             let rendered = thread.map_err(|e| TemplateError::Failed { line: 0, message: e.to_string() })?.join();
@@ -109,11 +189,19 @@ impl ChatTemplate {
         &self,
         messages: &[ChatMessage],
         options: &TemplateOptions,
+        place: ToolsIn,
+        arguments_as_text: bool,
         unix_s: u64,
     ) -> Result<String, TemplateError> {
+        let json = options.tools.as_ref().map(|tools| tools.json.as_str());
+        let tools = match json.filter(|_| place == ToolsIn::Variable) {
+            Some(json) => parsed("tools", json)?,
+            None => Value::from(()),
+        };
+        let values: Vec<Value> = messages.iter().map(|message| message_value(message, arguments_as_text)).collect();
         let context = context! {
-            messages => messages.iter().map(message_value).collect::<Value>(),
-            tools => (),
+            messages => with_tools_in_system(values, json.filter(|_| place == ToolsIn::SystemMessage)),
+            tools,
             documents => (),
             add_generation_prompt => !options.no_generation_prompt,
             strftime_now => Value::from_function(move |format: String| strftime(&format, unix_s)),
@@ -133,21 +221,8 @@ impl ChatTemplate {
 }
 
 fn variables(options: &TemplateOptions) -> Result<Value, TemplateError> {
-    let parsed = options.variables.iter().map(|(name, json)| {
-        let value: serde_json::Value = serde_json::from_str(json)
-            .map_err(|e| TemplateError::Failed { line: 0, message: format!("variable '{name}': {e}") })?;
-        Ok((name.clone(), Value::from(Serde(value))))
-    });
+    let parsed = options.variables.iter().map(|(name, json)| Ok((name.clone(), parsed(name, json)?)));
     Ok(Value::from_pairs(parsed.collect::<Result<Vec<_>, TemplateError>>()?))
-}
-
-fn message_value(message: &ChatMessage) -> Value {
-    let (role, content) = (&message.role, &message.content);
-    match &message.name {
-        // Templates ask whether a name is defined.
-        Some(name) => context! { role, content, name },
-        None => context! { role, content },
-    }
 }
 
 /// A token that the model does not name stays undefined, as in Transformers.

@@ -6,7 +6,7 @@ const CHATML: &str = "{% for message in messages %}{{'<|im_start|>' + message['r
                       '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 fn message(role: &str, content: &str) -> ChatMessage {
-    ChatMessage { role: role.into(), content: content.into(), name: None }
+    ChatMessage::new(role, content)
 }
 
 fn render(source: &str, messages: &[ChatMessage]) -> Result<String, TemplateError> {

@@ -41,19 +41,12 @@ impl ContentGuard {
 
     /// The messages as the template may see them.
     pub fn mark<'a>(&self, messages: &'a [ChatMessage]) -> Cow<'a, [ChatMessage]> {
-        let marked = |message: &ChatMessage| {
-            let texts = [Some(&message.role), Some(&message.content), message.name.as_ref()];
-            texts.into_iter().flatten().any(|text| !self.places(text).is_empty())
-        };
-        if !messages.iter().any(marked) {
+        if messages.iter().flat_map(ChatMessage::texts).all(|text| self.places(text).is_empty()) {
             return Cow::Borrowed(messages);
         }
-        let guarded = messages.iter().map(|message| ChatMessage {
-            role: self.mark_text(&message.role),
-            content: self.mark_text(&message.content),
-            name: message.name.as_deref().map(|name| self.mark_text(name)),
-        });
-        Cow::Owned(guarded.collect())
+        let mut guarded = messages.to_vec();
+        guarded.iter_mut().flat_map(ChatMessage::texts_mut).for_each(|text| *text = self.mark_text(text));
+        Cow::Owned(guarded)
     }
 
     /// The rendered prompt, cut at the marks.
@@ -106,13 +99,14 @@ fn without_mark(c: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::MessageCall;
 
     fn guard() -> ContentGuard {
         ContentGuard::new(["<|end|>", "<|user|>", "[X]", "<<", "_"].map(str::to_owned).to_vec())
     }
 
     fn message(content: &str) -> ChatMessage {
-        ChatMessage { role: "user".into(), content: content.into(), name: None }
+        ChatMessage::new("user", content)
     }
 
     /// Marks are shown as `^`.
@@ -148,10 +142,14 @@ mod tests {
 
     #[test]
     fn roles_and_names_are_content_too() {
-        let messages = [ChatMessage { role: "<|end|>".into(), content: String::new(), name: Some("[X]".into()) }];
+        let messages = [ChatMessage { name: Some("[X]".into()), ..ChatMessage::new("<|end|>", "") }];
         let marked = guard().mark(&messages).into_owned();
         assert_eq!(marked[0].role.replace(MARK, "^"), "<^|end|>");
         assert_eq!(marked[0].name.as_deref(), Some("[\u{FDD0}X]"));
+        let call = MessageCall { id: "a".into(), name: "f".into(), arguments: r#"{"a":"<|end|>"}"#.into() };
+        let calling = [ChatMessage { tool_calls: vec![call], ..message("") }];
+        let marked = guard().mark(&calling).into_owned();
+        assert_eq!(marked[0].tool_calls[0].arguments.replace(MARK, "^"), r#"{"a":"<^|end|>"}"#);
     }
 
     #[test]

@@ -3,28 +3,36 @@
 //!
 //! ```text
 //! messages ─▶ ContentGuard ─▶ ChatTemplate ─▶ Tokenizer ─▶ ids    (generate::prepare)
-//! ids ─▶ Detokenizer ─▶ StopMatcher ─▶ text                        (generate::choice)
+//! ids ─▶ Detokenizer ─▶ ReasoningParser ─▶ ToolParser ─▶ StopMatcher ─▶ text      (generate::reader)
 //! ```
 //! Templates and tokenizer files come with a model and are not trusted: templates run on fuel and bounded output, and a
 //! panic inside the tokenizer crate becomes an error value.
 
 mod chat_template;
+mod chat_values;
 mod content_guard;
 mod detokenizer;
 mod gguf;
+pub mod glyph;
+mod parsers;
 mod pre_tokenizers;
+mod reasoning;
 mod spelling;
 mod stop;
 mod strftime;
 mod tokenizer;
+mod tools;
 mod utf8;
 mod vocab;
 
-pub use chat_template::{ChatTemplate, TemplateError};
+pub use chat_template::{ChatTemplate, TemplateError, ToolsIn};
 pub use content_guard::ContentGuard;
 pub use detokenizer::{Detokenizer, detokenize};
+pub use parsers::{ParserChoice, ParserChoices};
+pub use reasoning::{Parts, ReasoningFamily, ReasoningParser};
 pub use stop::{Scan, StopMatcher};
 pub use tokenizer::{Tokenizer, TokenizerError};
+pub use tools::{Piece, ToolFamily, ToolParser, in_plain_words};
 pub use vocab::GgufVocab;
 
 #[cfg(test)]

@@ -46,6 +46,10 @@ impl StopMatcher {
         std::mem::take(&mut self.held)
     }
 
+    pub fn held_bytes(&self) -> usize {
+        self.held.len()
+    }
+
     /// The stop string that was found.
     pub fn matched(&self) -> Option<&str> {
         self.matched.as_deref()

@@ -11,7 +11,7 @@ use source::{Source, is_word};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("main", &["app", "config", "probe"]),
     ("app", &["api", "clock", "config", "engine", "generate", "intake", "metrics", "model", "scheduler", "text"]),
-    ("config", &["intake", "model", "scheduler"]),
+    ("config", &["intake", "model", "scheduler", "text"]),
     ("probe", &[]),
     ("api", &["clock", "engine", "generate", "grammar", "metrics"]),
     ("generate", &["clock", "engine", "grammar", "text"]),

@@ -7,8 +7,7 @@ use std::process::Command;
 use crate::server::Server;
 
 /// Runs `interpreter tests/clients/SCRIPT URL`; what it prints is the message of a failure.
-fn run(interpreter: &str, script: &str, variables: &[(&str, &str)]) {
-    let server = Server::start(&[]);
+fn run(server: &Server, interpreter: &str, script: &str, variables: &[(&str, &str)]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script);
     let mut command = Command::new(interpreter);
     let output = command.arg(path).arg(&server.url).envs(variables.iter().copied()).output().expect("it runs");
@@ -17,6 +16,10 @@ fn run(interpreter: &str, script: &str, variables: &[(&str, &str)]) {
 }
 
 fn python(script: &str, package: &str) {
+    python_against(|| Server::start(&[]), script, package);
+}
+
+fn python_against(server: impl FnOnce() -> Server, script: &str, package: &str) {
     let Ok(python) = std::env::var("FOREBAY_TEST_PYTHON") else {
         println!("skipped: FOREBAY_TEST_PYTHON is not set; run it with `make test`");
         return;
@@ -26,7 +29,7 @@ fn python(script: &str, package: &str) {
         println!("skipped: {package} is not installed there");
         return;
     }
-    run(&python, script, &[]);
+    run(&server(), &python, script, &[]);
 }
 
 #[test]
@@ -37,6 +40,12 @@ fn the_official_python_package_works_unmodified() {
 #[test]
 fn the_official_python_package_parses_structured_output() {
     python("openai_structured.py", "openai");
+}
+
+#[test]
+fn the_official_python_package_passes_tools() {
+    let folder = crate::tools::caller();
+    python_against(|| Server::parrot(&folder, &[]), "openai_tools.py", "openai");
 }
 
 #[test]
@@ -66,5 +75,5 @@ fn the_official_node_package_works_unmodified() {
         println!("skipped: FOREBAY_TEST_NODE_MODULES is not set; run it with `make test`");
         return;
     };
-    run("node", "openai_node.cjs", &[("NODE_PATH", &modules)]);
+    run(&Server::start(&[]), "node", "openai_node.cjs", &[("NODE_PATH", &modules)]);
 }

@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 
 use super::frames::{self, Chunks};
 use super::head::Head;
-use super::params::{Fields, wrong};
-use super::running::{Finished, Running};
+use super::messages::take_messages;
+use super::params::Fields;
+use super::running::{Call, Finished, Running};
 use super::sampling::{Delivery, check_model, check_stream, take_delivery, take_sampling};
+use super::tools::{self, take_tools};
 use super::wire::{self, About, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
-use crate::generate::{TextDelta, TokenLogprob};
+use crate::generate::{CallDelta, TextDelta, TokenLogprob};
 use crate::metrics::Route;
-use crate::request::{ChatMessage, FinishReason, Prompt, RawRequest, RequestError, TemplateOptions};
-
-const MAX_MESSAGES: usize = 2_048;
+use crate::request::{FinishReason, Prompt, RawRequest, RequestError, TemplateOptions};
 
 struct Asked {
     raw: RawRequest,
@@ -49,17 +49,20 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
 
 fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
     check_model(state, &mut fields)?;
-    let prompt = Prompt::Chat(messages(&mut fields)?);
+    let prompt = Prompt::Chat(take_messages(&mut fields)?);
     let mut delivery = take_delivery(&mut fields, head)?;
     delivery.logprobs = take_logprobs(&mut fields)?;
-    let template = take_template(state, &mut fields)?;
-    let raw = RawRequest {
+    let (tools, choice) = take_tools(&mut fields)?;
+    let template = TemplateOptions { tools, ..take_template(state, &mut fields)? };
+    let mut raw = RawRequest {
         prompt,
         template,
+        max_thinking_tokens: fields.integer("max_thinking_tokens")?,
         logprobs: delivery.logprobs,
         logprobs_param: "top_logprobs",
         ..take_sampling(&mut fields, head)?
     };
+    tools::demand(&mut raw, &choice)?;
     delivery.prompt_logprobs = raw.prompt_logprobs;
     check_stream(&delivery)?;
     Ok(Asked { raw, delivery, ignored: fields.finish(head.strict)? })
@@ -93,7 +96,7 @@ fn take_template(state: &State, fields: &mut Fields) -> Result<TemplateOptions, 
             fields.ignore("reasoning_effort");
         }
     }
-    Ok(TemplateOptions { no_generation_prompt: !generation_prompt, continue_final_message, variables })
+    Ok(TemplateOptions { no_generation_prompt: !generation_prompt, continue_final_message, variables, tools: None })
 }
 
 fn take_logprobs(fields: &mut Fields) -> Result<Option<i64>, RequestError> {
@@ -105,90 +108,12 @@ fn take_logprobs(fields: &mut Fields) -> Result<Option<i64>, RequestError> {
     }
 }
 
-pub fn messages(fields: &mut Fields) -> Result<Vec<ChatMessage>, RequestError> {
-    let list = match fields.take("messages") {
-        None => return Err(RequestError::invalid("messages", "is required")),
-        Some(Value::Array(list)) if list.is_empty() => {
-            return Err(RequestError::invalid("messages", "must have at least one entry"));
-        }
-        Some(Value::Array(list)) if list.len() > MAX_MESSAGES => {
-            let message = format!("has {} entries, at most {MAX_MESSAGES} are allowed", list.len());
-            return Err(RequestError::invalid("messages", message));
-        }
-        Some(Value::Array(list)) => list,
-        Some(other) => return Err(wrong("messages", "a list", &other)),
-    };
-    list.into_iter().enumerate().map(|(index, value)| message(fields, index, value)).collect()
-}
-
-fn message(fields: &mut Fields, index: usize, value: Value) -> Result<ChatMessage, RequestError> {
-    let at = |name: &str| format!("messages[{index}]{name}");
-    let Value::Object(object) = value else { return Err(wrong(&at(""), "an object", &value)) };
-    let mut message = Fields::new(object);
-    let role = role(&at(".role"), message.take("role"))?;
-    for name in ["tool_calls", "function_call", "audio", "tool_call_id"] {
-        if message.take(name).is_some_and(|value| value != json!([])) {
-            let text = "tools and audio are not implemented".into();
-            return Err(RequestError::Unsupported { param: at(&format!(".{name}")), message: text });
-        }
-    }
-    let content = match message.take("content") {
-        Some(content) => content_text(&at(".content"), content)?,
-        // What an assistant's message without words looks like.
-        None if role == "assistant" => String::new(),
-        None => return Err(RequestError::invalid(at(".content"), "is required")),
-    };
-    let name = match message.take("name") {
-        Some(Value::String(name)) => Some(name),
-        Some(other) => return Err(wrong(&at(".name"), "a string", &other)),
-        None => None,
-    };
-    fields.absorb("messages", message);
-    Ok(ChatMessage { role, content, name })
-}
-
-fn role(param: &str, value: Option<Value>) -> Result<String, RequestError> {
-    match value.as_ref().and_then(Value::as_str) {
-        // OpenAI's newer name; templates know only the older.
-        Some("developer" | "system") => Ok("system".into()),
-        Some(role @ ("user" | "assistant")) => Ok(role.into()),
-        Some("tool" | "function") => {
-            Err(RequestError::Unsupported { param: param.into(), message: "tools are not implemented".into() })
-        }
-        _ => Err(RequestError::invalid(param, "must be system, developer, user or assistant")),
-    }
-}
-
-/// A string, or parts of type `text`, joined.
-fn content_text(param: &str, content: Value) -> Result<String, RequestError> {
-    let parts = match content {
-        Value::String(text) => return Ok(text),
-        Value::Array(parts) => parts,
-        other => return Err(wrong(param, "a string or a list of parts", &other)),
-    };
-    let mut joined = String::new();
-    for (index, part) in parts.iter().enumerate() {
-        match (part["type"].as_str(), part["text"].as_str()) {
-            (Some("text"), Some(text)) => joined.push_str(text),
-            (Some("text"), None) => {
-                return Err(RequestError::invalid(format!("{param}[{index}].text"), "must be a string"));
-            }
-            (Some(_), _) => {
-                let param = format!("{param}[{index}].type");
-                return Err(RequestError::Unsupported { param, message: "only text parts are implemented".into() });
-            }
-            (None, _) => return Err(RequestError::invalid(format!("{param}[{index}].type"), "must be a string")),
-        }
-    }
-    Ok(joined)
-}
-
 fn whole(identity: &Identity, running: &Running, choices: Vec<Finished>, delivery: Delivery) -> Value {
     let prompt = choices.first().and_then(|choice| choice.prompt.clone()).unwrap_or_default();
     let choice = |(index, finished): (usize, Finished)| {
         let mut choice = json!({
             "index": index,
-            "message": {"role": "assistant", "content": finished.text, "refusal": null},
+            "message": message(&finished),
             "logprobs": delivery.logprobs.map(|_| content_logprobs(&finished.logprobs)),
             "finish_reason": finished.reason.map(FinishReason::name),
         });
@@ -207,6 +132,21 @@ fn whole(identity: &Identity, running: &Running, choices: Vec<Finished>, deliver
         body["prompt_token_ids"] = json!(running.started.first().map(|started| &started.prompt_tokens));
     }
     body
+}
+
+/// Content is null where only calls came.
+fn message(finished: &Finished) -> Value {
+    let content = Some(&finished.text).filter(|text| !text.is_empty() || finished.calls.is_empty());
+    let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+    if !finished.reasoning.is_empty() {
+        message["reasoning_content"] = json!(finished.reasoning);
+    }
+    if !finished.calls.is_empty() {
+        let function = |call: &Call| json!({"name": call.name, "arguments": call.arguments});
+        let call = |call: &Call| json!({"id": call.id, "type": "function", "function": function(call)});
+        message["tool_calls"] = finished.calls.iter().map(call).collect();
+    }
+    message
 }
 
 struct ChatChunks {
@@ -241,21 +181,44 @@ impl Chunks for ChatChunks {
         (0..running.total()).map(chunk).collect()
     }
 
-    fn text(&mut self, index: usize, delta: TextDelta) -> Option<Value> {
-        let shown = !delta.text.is_empty() || !delta.logprobs.is_empty() || self.delivery.token_ids;
-        if !shown {
-            return None;
+    /// One for thinking and words, one for each part of a call. The first has the tokens.
+    fn text(&mut self, index: usize, delta: TextDelta) -> Vec<Value> {
+        let mut deltas: Vec<Value> = delta.calls.iter().map(|call| json!({"tool_calls": [call_part(call)]})).collect();
+        let silent = delta.text.is_empty() && delta.reasoning.is_empty();
+        if !silent || deltas.is_empty() && (!delta.logprobs.is_empty() || self.delivery.token_ids) {
+            let mut words = json!({});
+            if !delta.reasoning.is_empty() {
+                words["reasoning_content"] = json!(delta.reasoning);
+            }
+            if !delta.text.is_empty() || delta.reasoning.is_empty() {
+                words["content"] = json!(delta.text);
+            }
+            deltas.insert(0, words);
         }
-        let logprobs = self.delivery.logprobs.map(|_| content_logprobs(&delta.logprobs));
-        let mut chunk = self.chunk(index, json!({"content": delta.text}), logprobs, None);
-        if self.delivery.token_ids {
-            chunk["token_ids"] = json!(delta.tokens);
+        let mut chunks: Vec<Value> = deltas.into_iter().map(|delta| self.chunk(index, delta, None, None)).collect();
+        if let Some(first) = chunks.first_mut() {
+            first["logprobs"] = json!(self.delivery.logprobs.map(|_| content_logprobs(&delta.logprobs)));
+            if self.delivery.token_ids {
+                first["token_ids"] = json!(delta.tokens);
+            }
         }
-        Some(chunk)
+        chunks
     }
 
     fn finish(&mut self, index: usize, reason: FinishReason) -> Value {
         self.chunk(index, json!({}), None, Some(reason))
+    }
+}
+
+fn call_part(call: &CallDelta) -> Value {
+    match &call.begins {
+        Some(begins) => json!({
+            "index": call.index,
+            "id": begins.id,
+            "type": "function",
+            "function": {"name": begins.name, "arguments": call.arguments},
+        }),
+        None => json!({"index": call.index, "function": {"arguments": call.arguments}}),
     }
 }
 
@@ -268,52 +231,4 @@ fn content_logprobs(tokens: &[TokenLogprob]) -> Value {
         drawn
     });
     json!({"content": content.collect::<Vec<_>>(), "refusal": null})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(messages_value: Value) -> Result<Vec<(String, String)>, RequestError> {
-        let mut fields = Fields::new(json!({"messages": messages_value}).as_object().unwrap().clone());
-        Ok(messages(&mut fields)?.into_iter().map(|message| (message.role, message.content)).collect())
-    }
-
-    #[test]
-    fn content_is_a_string_or_text_parts() {
-        let given = json!([
-            {"role": "developer", "content": "be brief"},
-            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": null},
-            {"role": "assistant", "content": null, "tool_calls": []},
-        ]);
-        let expected = [("system", "be brief"), ("user", "ab"), ("assistant", "")];
-        assert_eq!(parsed(given), Ok(expected.map(|(role, content)| (role.into(), content.into())).to_vec()));
-    }
-
-    #[test]
-    fn bad_messages_name_the_place() {
-        for (given, param) in [
-            (json!([]), "messages"),
-            (json!("hi"), "messages"),
-            (json!(["hi"]), "messages[0]"),
-            (json!([{"role": "user", "content": "a"}, {"role": "robot", "content": "b"}]), "messages[1].role"),
-            (json!([{"content": "a"}]), "messages[0].role"),
-            (json!([{"role": "user"}]), "messages[0].content"),
-            (json!([{"role": "user", "content": null}]), "messages[0].content"),
-            (json!([{"role": "user", "content": 5}]), "messages[0].content"),
-            (json!([{"role": "user", "content": [{"type": "text"}]}]), "messages[0].content[0].text"),
-            (json!([{"role": "user", "content": ["a"]}]), "messages[0].content[0].type"),
-            (json!([{"role": "user", "content": [{"type": "image_url"}]}]), "messages[0].content[0].type"),
-            (json!([{"role": "tool", "content": "a"}]), "messages[0].role"),
-            (json!([{"role": "assistant", "tool_calls": [{}]}]), "messages[0].tool_calls"),
-            (json!([{"role": "user", "content": "a", "name": 5}]), "messages[0].name"),
-        ] {
-            match parsed(given.clone()) {
-                Err(RequestError::InvalidValue { param: got, .. } | RequestError::Unsupported { param: got, .. }) => {
-                    assert_eq!(got, param, "{given}");
-                }
-                other => panic!("{given}: {other:?}"),
-            }
-        }
-    }
 }

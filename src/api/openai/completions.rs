@@ -288,19 +288,16 @@ impl Chunks for TextChunks {
         if self.delivery.echo { self.echo(index, Some(logprobs)) } else { None }
     }
 
-    fn text(&mut self, index: usize, delta: TextDelta) -> Option<Value> {
+    fn text(&mut self, index: usize, delta: TextDelta) -> Vec<Value> {
         let shown = !delta.text.is_empty() || !delta.logprobs.is_empty() || self.delivery.token_ids;
-        if !shown {
-            return None;
-        }
-        let choice = self.choices.get_mut(index)?;
+        let Some(choice) = self.choices.get_mut(index).filter(|_| shown) else { return Vec::new() };
         let logprobs = self.delivery.logprobs.map(|count| {
             let mut legacy = Legacy::from(count, choice.offset);
             delta.logprobs.iter().for_each(|token| legacy.push(token));
             choice.offset = legacy.offset();
             legacy
         });
-        Some(self.chunk(index, &delta, logprobs, None))
+        vec![self.chunk(index, &delta, logprobs, None)]
     }
 
     fn finish(&mut self, index: usize, reason: FinishReason) -> Value {

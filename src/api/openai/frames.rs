@@ -34,8 +34,8 @@ pub trait Chunks: Send + 'static {
     fn prompt(&mut self, _index: usize, _logprobs: Vec<TokenLogprob>) -> Option<Value> {
         None
     }
-    /// `None` where the delta shows nothing that was asked for.
-    fn text(&mut self, index: usize, delta: TextDelta) -> Option<Value>;
+    /// None where the delta shows nothing that was asked for.
+    fn text(&mut self, index: usize, delta: TextDelta) -> Vec<Value>;
     fn finish(&mut self, index: usize, reason: FinishReason) -> Value;
 }
 
@@ -134,7 +134,7 @@ impl<C: Chunks> Frames<C> {
                     }
                 }
                 Some(Ok(Said::Text(index, delta))) => {
-                    if let Some(chunk) = self.chunks.text(index, delta) {
+                    for chunk in self.chunks.text(index, delta) {
                         self.push(vec![chunk]);
                     }
                 }

@@ -1,7 +1,7 @@
 //! OpenAI's wire format ⇄ the house's vocabulary, one file per endpoint.
 //!
 //! `params.rs` takes fields out of a JSON object and accounts for every one of them; `sampling.rs` those that both
-//! endpoints know; `structured.rs` what a completion is to be; `head.rs` whose a request is and how urgent; `running.rs` merges the generations of a request; `wire.rs` holds the
+//! endpoints know; `structured.rs` what a completion is to be; `messages.rs` the messages of a chat, `tools.rs` what it may call; `head.rs` whose a request is and how urgent; `running.rs` merges the generations of a request; `wire.rs` holds the
 //! pieces that answers share, `frames.rs` makes a stream of them, `legacy.rs` the logprobs of completions.
 
 pub mod chat;
@@ -9,6 +9,7 @@ pub mod completions;
 mod frames;
 mod head;
 mod legacy;
+mod messages;
 pub mod models;
 mod params;
 pub mod resume;
@@ -16,6 +17,7 @@ mod running;
 mod sampling;
 mod structured;
 pub mod tokenize;
+mod tools;
 mod wire;
 
 pub use wire::trace_object;

@@ -203,6 +203,7 @@ fn effect(name: &str, value: &Value) -> Effect {
         | "continue_final_message"
         | "add_generation_prompt"
         | "suffix"
+        | "max_thinking_tokens"
         | "best_of"
         | "modalities"
         | "audio"

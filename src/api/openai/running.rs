@@ -7,7 +7,7 @@ use super::head::Head;
 use super::sampling::Delivery;
 use crate::api::State;
 use crate::clock::Clock;
-use crate::generate::{Delta, Generation, Started, TextDelta, TokenLogprob};
+use crate::generate::{CallBegins, CallDelta, Delta, Generation, Started, TextDelta, TokenLogprob};
 use crate::request::{FinishReason, RawRequest, RequestError};
 use crate::units::{Micros, TokenId};
 
@@ -24,6 +24,8 @@ pub struct Running {
     no_completion: bool,
     /// Tokens shown so far, of all choices.
     pub completion_tokens: usize,
+    /// Of those, the ones spent on thinking.
+    pub reasoning_tokens: usize,
     clock: Clock,
     received: Micros,
     first: Option<Micros>,
@@ -35,9 +37,30 @@ pub struct Finished {
     /// Of the prompt's tokens from the second on, where asked for.
     pub prompt: Option<Vec<TokenLogprob>>,
     pub text: String,
+    pub reasoning: String,
+    pub calls: Vec<Call>,
     pub tokens: Vec<TokenId>,
     pub logprobs: Vec<TokenLogprob>,
     pub reason: Option<FinishReason>,
+}
+
+impl Finished {
+    fn hear(&mut self, delta: CallDelta) {
+        if let Some(CallBegins { id, name }) = delta.begins {
+            self.calls.push(Call { id, name, arguments: String::new() });
+        }
+        if let Some(call) = self.calls.get_mut(delta.index) {
+            call.arguments.push_str(&delta.arguments);
+        }
+    }
+}
+
+/// A whole call of a tool.
+#[derive(Clone, Debug, Default)]
+pub struct Call {
+    pub id: String,
+    pub name: String,
+    pub arguments: String,
 }
 
 /// What a stream hears.
@@ -78,6 +101,7 @@ impl Running {
             choices: 1,
             no_completion: delivery.no_completion,
             completion_tokens: 0,
+            reasoning_tokens: 0,
             clock: state.clock.clone(),
             received: head.received,
             first: None,
@@ -145,6 +169,7 @@ impl Running {
                 Delta::Text(_) if self.no_completion => continue,
                 Delta::Text(text) => {
                     self.completion_tokens += text.tokens.len();
+                    self.reasoning_tokens += text.reasoning_tokens;
                     Ok(Said::Text(index, text))
                 }
                 // A client that is still here did not end it.
@@ -176,6 +201,8 @@ impl Running {
                 Said::Prompt(_, logprobs) => choice.prompt = Some(logprobs),
                 Said::Text(_, delta) => {
                     choice.text.push_str(&delta.text);
+                    choice.reasoning.push_str(&delta.reasoning);
+                    delta.calls.into_iter().for_each(|call| choice.hear(call));
                     choice.tokens.extend(delta.tokens);
                     choice.logprobs.extend(delta.logprobs);
                 }

@@ -5,10 +5,11 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::head;
+use super::messages::take_messages;
 use super::params::Fields;
 use super::sampling::check_model;
 use super::wire;
-use super::{chat, head};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
@@ -45,7 +46,7 @@ fn prompt(fields: &mut Fields) -> Result<Prompt, RequestError> {
     match (fields.string("prompt")?, fields.has("messages")) {
         (Some(_), true) => Err(RequestError::invalid("messages", "only one of prompt and messages is allowed")),
         (Some(text), false) => Ok(Prompt::Text(text)),
-        (None, true) => Ok(Prompt::Chat(chat::messages(fields)?)),
+        (None, true) => Ok(Prompt::Chat(take_messages(fields)?)),
         (None, false) => Err(RequestError::invalid("prompt", "one of prompt and messages is required")),
     }
 }

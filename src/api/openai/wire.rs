@@ -53,6 +53,7 @@ pub fn usage_of(running: &Running) -> Value {
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": running.cached_token_count()},
+        "completion_tokens_details": {"reasoning_tokens": running.reasoning_tokens},
     })
 }
 

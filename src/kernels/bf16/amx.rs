@@ -93,6 +93,13 @@ impl Tile<'_> {
                 "tilezero tmm2",
                 "tilezero tmm3",
                 "2:",
+                // The tile unit waits for each line that it misses: they are asked for well ahead.
+                ".irp at,0,64,128,192,256,320,384,448,512,576,640,704,768,832,896,960",
+                "prefetcht0 [{w0} + 4096 + \\at]",
+                "prefetcht0 [{w1} + 4096 + \\at]",
+                "prefetcht0 [{w2} + 4096 + \\at]",
+                "prefetcht0 [{w3} + 4096 + \\at]",
+                ".endr",
                 "tileloadd tmm6, [{x} + {line}]",
                 "tileloadd tmm7, [{x} + {line} + 1024]",
                 "tileloadd tmm4, [{w0} + {line}]",

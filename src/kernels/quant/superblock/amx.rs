@@ -1,4 +1,4 @@
-//! AMX: up to 2 × 16 rows times 16 outputs times a whole block of 256 inputs.
+//! AMX: up to 16 rows times two panels times a whole block of 256 inputs.
 //!
 //! The tile unit adds products of bytes over a whole block only if weights and scales become one: `code · scale` has ten to
 //! thirteen bits, so it is cut into two planes of bytes, and `high · 2ⁿ + low` puts the sums together again. A product costs
@@ -23,12 +23,14 @@ use super::{GROUPS, OFFSET};
 
 /// Rows of a tile, at most.
 const ROWS: usize = 16;
-/// Below this AVX-512 is as fast.
-const MANY_ROWS: usize = 6;
+/// Below this AVX-512 is faster: a block's planes are made however few rows there are.
+const MANY_ROWS: usize = 12;
 /// Inputs of a tile.
 const STEP: usize = 64;
 /// Inputs of a block.
 const BLOCK: usize = GROUPS * GROUP;
+/// Panels that share the rows' loads.
+const PANELS: usize = 2;
 /// Bytes of a block's plane.
 const PLANE: usize = PANEL * BLOCK;
 
@@ -37,23 +39,23 @@ const PLANE: usize = PANEL * BLOCK;
 pub(in super::super) struct Room {
     planes: Vec<Planes>,
     sums: Vec<Sums>,
-    /// Of each tile of rows, `[16, 16]`.
+    /// Of each tile of rows.
     y: Vec<Output>,
 }
 
-/// High and low, each `[4, 16, 64]`: what the tile unit takes for weights.
+/// High and low, each `[4, 16, 64]`, of two panels: what the tile unit takes for weights.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
-struct Planes([[u8; PLANE]; 2]);
+struct Planes([[[u8; PLANE]; 2]; PANELS]);
 
-/// Of two tiles of rows: high, low, high, low.
+/// High and low of two panels.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
-struct Sums([[i32; TILE]; 4]);
+struct Sums([[[i32; TILE]; 2]; PANELS]);
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
-struct Output([f32; TILE]);
+struct Output([[f32; TILE]; PANELS]);
 
 /// Rows in tiles of one height; the last tile may overlap the one before, and computes the same again.
 struct Cut {
@@ -71,6 +73,15 @@ impl Cut {
     fn start(&self, tile: usize) -> usize {
         (tile * self.height).min(self.count - self.height)
     }
+}
+
+/// One block of inputs for one tile of rows.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    job: &'a Job<'a>,
+    cut: &'a Cut,
+    b: usize,
+    tile: usize,
 }
 
 /// Computes the outputs of `panels`.
@@ -98,138 +109,124 @@ pub(in super::super) unsafe fn panels(job: &Job, panels: Range<usize>, scratch: 
         ])
     };
     let room = &mut scratch.superblock;
-    room.planes.resize(2, bytemuck::Zeroable::zeroed());
+    room.planes.resize(1, bytemuck::Zeroable::zeroed());
     room.sums.resize(2, bytemuck::Zeroable::zeroed());
     room.y.resize(cut.tiles, bytemuck::Zeroable::zeroed());
-    for index in panels {
+    for index in panels.clone().step_by(PANELS) {
+        let some = index..(index + PANELS).min(panels.end);
         match job.panels.format.codes {
-            Codes::Four => panel::<Four, true>(job, index, &cut, &configured, room),
-            Codes::Five => panel::<Five, true>(job, index, &cut, &configured, room),
-            _ => panel::<Six, false>(job, index, &cut, &configured, room),
+            Codes::Four => some_panels::<Four, true>(job, some, &cut, &configured, room),
+            Codes::Five => some_panels::<Five, true>(job, some, &cut, &configured, room),
+            _ => some_panels::<Six, false>(job, some, &cut, &configured, room),
         }
     }
 }
 
+/// One or two panels; the second of one is whatever was there, and nobody reads what becomes of it.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn panel<L: Load, const AFFINE: bool>(job: &Job, index: usize, cut: &Cut, tiles: &Configured, room: &mut Room) {
-    let (header, codes) = job.panels.panel(index);
-    let entries = header.chunks_exact(job.panels.format.header.bytes());
+fn some_panels<L: Load, const AFFINE: bool>(
+    job: &Job,
+    panels: Range<usize>,
+    cut: &Cut,
+    tiles: &Configured,
+    room: &mut Room,
+) {
+    let (groups, entry_bytes) = (job.panels.groups(), job.panels.format.header.bytes());
+    let weights: [_; PANELS] = std::array::from_fn(|n| job.panels.panel((panels.start + n).min(panels.end - 1)));
     let Room { planes, sums, y } = room;
+    let planes = &mut planes[0];
     y.fill(bytemuck::Zeroable::zeroed());
-    // Lines to be stored to are fetched meanwhile.
-    for tile in 0..cut.tiles {
-        for r in 0..cut.height {
-            _mm_prefetch::<_MM_HINT_ET0>(job.out.place(cut.start(tile) + r, index * PANEL).0.cast());
-        }
-    }
-    // While the tile unit multiplies a pair of tiles, the sums of the pair before, if need be of the block before, are added
+    // While the tile unit multiplies a tile of rows, the sums of the one before, if need be of the block before, are added
     // up, and the next block's planes are made.
-    let (mut turn, mut pending) = (0, None::<Pending>);
-    for (b, (entry, codes)) in entries.zip(codes.chunks_exact(GROUPS * L::BYTES)).enumerate() {
-        let planes = &mut planes[b % 2];
-        if AFFINE {
-            affine_planes::<L>(entry, codes, planes)
-        } else {
-            half_planes::<L>(entry, codes, planes)
+    let (mut turn, mut pending) = (0, None::<Turn>);
+    let mut factors = [[Factors::zero(); PANELS]; 2];
+    for b in 0..groups / GROUPS {
+        for n in 0..panels.len() {
+            let entry = &weights[n].0[b * entry_bytes..][..entry_bytes];
+            let codes = &weights[n].1[b * GROUPS * L::BYTES..][..GROUPS * L::BYTES];
+            let planes = &mut planes.0[n];
+            if AFFINE {
+                affine_planes::<L>(entry, codes, planes)
+            } else {
+                half_planes::<L>(entry, codes, planes)
+            }
+            factors[b % 2][n] = Factors::new::<AFFINE>(entry);
         }
-        let factors = Factors::new::<AFFINE>(entry);
-        for tile in (0..cut.tiles).step_by(2) {
-            let second = (tile + 1 < cut.tiles).then(|| cut.start(tile + 1));
-            multiply::<AFFINE>(tiles, job, b, cut.start(tile), second, planes, &mut sums[turn % 2]);
-            if let Some(before) = pending.replace(Pending { b, tile, factors }) {
-                before.add_up::<AFFINE>(job, cut, &sums[(turn + 1) % 2], y);
+        for tile in 0..cut.tiles {
+            let now = Turn { job, cut, b, tile };
+            multiply::<AFFINE>(tiles, now, planes, &mut sums[turn % 2]);
+            if b + 1 == groups / GROUPS {
+                fetch_outputs(job, cut, tile, panels.clone());
+            }
+            if let Some(before) = pending.replace(now) {
+                add_up_panels::<AFFINE>(before, &factors[before.b % 2][..panels.len()], &sums[(turn + 1) % 2], y);
             }
             turn += 1;
         }
     }
     if let Some(last) = pending {
-        last.add_up::<AFFINE>(job, cut, &sums[(turn + 1) % 2], y);
+        add_up_panels::<AFFINE>(last, &factors[last.b % 2][..panels.len()], &sums[(turn + 1) % 2], y);
     }
+    write(job, cut, panels, y);
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn write(job: &Job, cut: &Cut, panels: Range<usize>, y: &[Output]) {
     for (tile, y) in y.iter().enumerate() {
-        for (r, y) in y.0.as_chunks::<PANEL>().0.iter().take(cut.height).enumerate() {
-            let (place, count) = job.out.place(cut.start(tile) + r, index * PANEL);
-            // SAFETY: `place` has room for `count` numbers, and the mask keeps the others.
-            unsafe { _mm512_mask_storeu_ps(place, 0xffff >> (PANEL - count.min(PANEL)), _mm512_load_ps(y.as_ptr())) }
+        for r in 0..cut.height {
+            for (index, y) in panels.clone().zip(&y.0) {
+                let (place, count) = job.out.place(cut.start(tile) + r, index * PANEL);
+                let mask = 0xffff >> (PANEL - count.min(PANEL));
+                // SAFETY: a row of 16 numbers; `place` has room for `count`, and the mask keeps the others.
+                unsafe { _mm512_mask_storeu_ps(place, mask, _mm512_load_ps(y.as_ptr().add(r * PANEL))) }
+            }
         }
     }
 }
 
-/// Sums of block `b` for the rows from `first` on, and from `second` on.
+/// Lines that will be stored to.
 #[inline]
-fn multiply<const AFFINE: bool>(
-    tiles: &Configured,
-    job: &Job,
-    b: usize,
-    first: usize,
-    second: Option<usize>,
-    planes: &Planes,
-    sums: &mut Sums,
-) {
+#[target_feature(enable = "avx512f")]
+fn fetch_outputs(job: &Job, cut: &Cut, tile: usize, panels: Range<usize>) {
+    for r in 0..cut.height {
+        for index in panels.clone() {
+            _mm_prefetch::<_MM_HINT_ET0>(job.out.place(cut.start(tile) + r, index * PANEL).0.cast());
+        }
+    }
+}
+
+/// Sums of block `b` for a tile of rows.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn multiply<const AFFINE: bool>(tiles: &Configured, turn: Turn, planes: &Planes, sums: &mut Sums) {
+    let Turn { job, cut, b, tile } = turn;
     let inputs = job.rows.inputs();
-    let x = |start: usize| job.rows.codes[start * inputs + b * BLOCK..].as_ptr();
+    let x = job.rows.codes[cut.start(tile) * inputs + b * BLOCK..].as_ptr();
     // SAFETY: the tiles are configured for `height` rows of 64 bytes, which lie `inputs` bytes apart in the rows' codes and
     // are all there: `start + height` is at most the number of rows. Planes and sums have the sizes that the tiles take.
     unsafe {
-        match (second, AFFINE) {
-            (None, true) => one_affine(tiles, x(first), inputs, planes, sums),
-            (None, false) => one_halves(tiles, x(first), inputs, planes, sums),
-            (Some(second), true) => two_affine(tiles, x(first), x(second), inputs, planes, sums),
-            (Some(second), false) => two_halves(tiles, x(first), x(second), inputs, planes, sums),
+        if AFFINE {
+            affine_products(tiles, x, inputs, planes, sums)
+        } else {
+            half_products(tiles, x, inputs, planes, sums)
+        }
+    }
+    // Tile loads stall on what is not in the first cache: the next tile's lines are asked for meanwhile.
+    for r in 0..cut.height {
+        for line in 0..BLOCK / 64 {
+            _mm_prefetch::<_MM_HINT_T0>(x.wrapping_add((cut.height + r) * inputs + 64 * line));
         }
     }
 }
 
-/// Four steps of 64 inputs, one tile of rows (`$one`) or two (`$two`).
+/// Four steps of 64 inputs.
 macro_rules! products {
-    ($one:ident, $two:ident, $product:literal) => {
+    ($name:ident, $product:literal) => {
         /// # Safety
         /// See [`multiply`].
         #[inline]
-        unsafe fn $one(_: &Configured, x: *const i8, stride: usize, planes: &Planes, sums: &mut Sums) {
-            // SAFETY: as the caller promises.
-            unsafe {
-                asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm1",
-                    "tileloadd tmm4, [{x} + {stride}]",
-                    "tileloadd tmm6, [{w} + {line}]",
-                    concat!($product, " tmm0, tmm4, tmm6"),
-                    "tileloadd tmm7, [{w} + {line} + 4096]",
-                    concat!($product, " tmm1, tmm4, tmm7"),
-                    "tileloadd tmm5, [{x} + {stride} + 64]",
-                    "tileloadd tmm6, [{w} + {line} + 1024]",
-                    concat!($product, " tmm0, tmm5, tmm6"),
-                    "tileloadd tmm7, [{w} + {line} + 5120]",
-                    concat!($product, " tmm1, tmm5, tmm7"),
-                    "tileloadd tmm4, [{x} + {stride} + 128]",
-                    "tileloadd tmm6, [{w} + {line} + 2048]",
-                    concat!($product, " tmm0, tmm4, tmm6"),
-                    "tileloadd tmm7, [{w} + {line} + 6144]",
-                    concat!($product, " tmm1, tmm4, tmm7"),
-                    "tileloadd tmm5, [{x} + {stride} + 192]",
-                    "tileloadd tmm6, [{w} + {line} + 3072]",
-                    concat!($product, " tmm0, tmm5, tmm6"),
-                    "tileloadd tmm7, [{w} + {line} + 7168]",
-                    concat!($product, " tmm1, tmm5, tmm7"),
-                    "tilestored [{sums} + {line}], tmm0",
-                    "tilestored [{sums} + {line} + 1024], tmm1",
-                    x = in(reg) x, w = in(reg) planes, sums = in(reg) sums,
-                    stride = in(reg) stride, line = in(reg) STEP, options(nostack, preserves_flags),
-                );
-            }
-        }
-
-        /// # Safety
-        /// See [`multiply`].
-        #[inline]
-        unsafe fn $two(
-            _: &Configured,
-            x: *const i8,
-            second: *const i8,
-            stride: usize,
-            planes: &Planes,
-            sums: &mut Sums,
-        ) {
+        unsafe fn $name(_: &Configured, x: *const i8, stride: usize, planes: &Planes, sums: &mut Sums) {
             // SAFETY: as the caller promises.
             unsafe {
                 asm!(
@@ -242,38 +239,42 @@ macro_rules! products {
                     concat!($product, " tmm0, tmm4, tmm6"),
                     "tileloadd tmm7, [{w} + {line} + 4096]",
                     concat!($product, " tmm1, tmm4, tmm7"),
-                    "tileloadd tmm5, [{second} + {stride}]",
-                    concat!($product, " tmm2, tmm5, tmm6"),
-                    concat!($product, " tmm3, tmm5, tmm7"),
-                    "tileloadd tmm4, [{x} + {stride} + 64]",
+                    "tileloadd tmm6, [{w} + {line} + 8192]",
+                    concat!($product, " tmm2, tmm4, tmm6"),
+                    "tileloadd tmm7, [{w} + {line} + 12288]",
+                    concat!($product, " tmm3, tmm4, tmm7"),
+                    "tileloadd tmm5, [{x} + {stride} + 64]",
                     "tileloadd tmm6, [{w} + {line} + 1024]",
-                    concat!($product, " tmm0, tmm4, tmm6"),
+                    concat!($product, " tmm0, tmm5, tmm6"),
                     "tileloadd tmm7, [{w} + {line} + 5120]",
-                    concat!($product, " tmm1, tmm4, tmm7"),
-                    "tileloadd tmm5, [{second} + {stride} + 64]",
+                    concat!($product, " tmm1, tmm5, tmm7"),
+                    "tileloadd tmm6, [{w} + {line} + 9216]",
                     concat!($product, " tmm2, tmm5, tmm6"),
+                    "tileloadd tmm7, [{w} + {line} + 13312]",
                     concat!($product, " tmm3, tmm5, tmm7"),
                     "tileloadd tmm4, [{x} + {stride} + 128]",
                     "tileloadd tmm6, [{w} + {line} + 2048]",
                     concat!($product, " tmm0, tmm4, tmm6"),
                     "tileloadd tmm7, [{w} + {line} + 6144]",
                     concat!($product, " tmm1, tmm4, tmm7"),
-                    "tileloadd tmm5, [{second} + {stride} + 128]",
-                    concat!($product, " tmm2, tmm5, tmm6"),
-                    concat!($product, " tmm3, tmm5, tmm7"),
-                    "tileloadd tmm4, [{x} + {stride} + 192]",
+                    "tileloadd tmm6, [{w} + {line} + 10240]",
+                    concat!($product, " tmm2, tmm4, tmm6"),
+                    "tileloadd tmm7, [{w} + {line} + 14336]",
+                    concat!($product, " tmm3, tmm4, tmm7"),
+                    "tileloadd tmm5, [{x} + {stride} + 192]",
                     "tileloadd tmm6, [{w} + {line} + 3072]",
-                    concat!($product, " tmm0, tmm4, tmm6"),
+                    concat!($product, " tmm0, tmm5, tmm6"),
                     "tileloadd tmm7, [{w} + {line} + 7168]",
-                    concat!($product, " tmm1, tmm4, tmm7"),
-                    "tileloadd tmm5, [{second} + {stride} + 192]",
+                    concat!($product, " tmm1, tmm5, tmm7"),
+                    "tileloadd tmm6, [{w} + {line} + 11264]",
                     concat!($product, " tmm2, tmm5, tmm6"),
+                    "tileloadd tmm7, [{w} + {line} + 15360]",
                     concat!($product, " tmm3, tmm5, tmm7"),
                     "tilestored [{sums} + {line}], tmm0",
                     "tilestored [{sums} + {line} + 1024], tmm1",
                     "tilestored [{sums} + {line} + 2048], tmm2",
                     "tilestored [{sums} + {line} + 3072], tmm3",
-                    x = in(reg) x, second = in(reg) second, w = in(reg) planes, sums = in(reg) sums,
+                    x = in(reg) x, w = in(reg) planes, sums = in(reg) sums,
                     stride = in(reg) stride, line = in(reg) STEP, options(nostack, preserves_flags),
                 );
             }
@@ -281,8 +282,8 @@ macro_rules! products {
     };
 }
 
-products!(one_affine, two_affine, "tdpbsud");
-products!(one_halves, two_halves, "tdpbssd");
+products!(affine_products, "tdpbsud");
+products!(half_products, "tdpbssd");
 
 /// What one block's sums are multiplied with.
 #[derive(Clone, Copy)]
@@ -295,16 +296,19 @@ struct Factors {
 
 impl Factors {
     #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn zero() -> Factors {
+        let zero = _mm512_setzero_ps();
+        Factors { d: zero, dmin: zero, mins: [_mm512_setzero_si512(); GROUPS / 2] }
+    }
+
+    #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn new<const AFFINE: bool>(entry: &[u8]) -> Factors {
         assert!(entry.len() >= (if AFFINE { 4 + 2 * GROUPS } else { 2 + 2 * GROUPS }) * PANEL, "an entry");
         // SAFETY: within the entry.
         unsafe {
-            let mut factors = Factors {
-                d: half(entry.as_ptr()),
-                dmin: _mm512_setzero_ps(),
-                mins: [_mm512_setzero_si512(); GROUPS / 2],
-            };
+            let mut factors = Factors { d: half(entry.as_ptr()), ..Factors::zero() };
             if AFFINE {
                 factors.dmin = half(entry.as_ptr().add(2 * PANEL));
                 for p in 0..GROUPS / 2 {
@@ -316,35 +320,19 @@ impl Factors {
     }
 }
 
-/// A pair of tiles whose sums are on their way.
-struct Pending {
-    b: usize,
-    tile: usize,
-    factors: Factors,
-}
-
-impl Pending {
-    #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-    fn add_up<const AFFINE: bool>(&self, job: &Job, cut: &Cut, sums: &Sums, y: &mut [Output]) {
-        for (n, y) in y[self.tile..].iter_mut().take(2).enumerate() {
-            let start = cut.start(self.tile + n);
-            let rows = start..start + cut.height;
-            add_up::<AFFINE>(job, self.b, rows, &self.factors, &sums.0[2 * n], &sums.0[2 * n + 1], y);
-        }
+/// Adds the sums of a tile of rows to their outputs, of as many panels as there are factors.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn add_up_panels<const AFFINE: bool>(turn: Turn, factors: &[Factors], sums: &Sums, y: &mut [Output]) {
+    for ((factors, sums), y) in factors.iter().zip(&sums.0).zip(&mut y[turn.tile].0) {
+        add_up::<AFFINE>(turn, factors, sums, y);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn add_up<const AFFINE: bool>(
-    job: &Job,
-    b: usize,
-    rows: Range<usize>,
-    factors: &Factors,
-    high: &[i32; TILE],
-    low: &[i32; TILE],
-    y: &mut Output,
-) {
+fn add_up<const AFFINE: bool>(turn: Turn, factors: &Factors, [high, low]: &[[i32; TILE]; 2], y: &mut [f32; TILE]) {
+    let Turn { job, cut, b, tile } = turn;
+    let rows = cut.start(tile)..cut.start(tile) + cut.height;
     let groups = job.rows.groups();
     let (blocks, pairs) = (groups / GROUPS, pairs_per_block(AFFINE));
     let scales = &job.rows.scales[rows.start * groups..rows.end * groups];
@@ -366,7 +354,7 @@ fn add_up<const AFFINE: bool>(
                 part = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(sums), factors.dmin, part);
             }
             let scale = _mm512_set1_ps(*scales.as_ptr().add(r * groups + b * GROUPS));
-            let place = y.0.as_mut_ptr().add(r * PANEL);
+            let place = y.as_mut_ptr().add(r * PANEL);
             _mm512_store_ps(place, _mm512_fmadd_ps(part, scale, _mm512_load_ps(place)));
         }
     }
@@ -374,9 +362,9 @@ fn add_up<const AFFINE: bool>(
 
 /// Products of unsigned codes and scales of six bits.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn affine_planes<L: Load>(entry: &[u8], codes: &[u8], planes: &mut Planes) {
+fn affine_planes<L: Load>(entry: &[u8], codes: &[u8], planes: &mut [[u8; PLANE]; 2]) {
     assert!(codes.len() == GROUPS * L::BYTES && entry.len() >= (4 + 2 * GROUPS) * PANEL, "a block");
-    let [high, low] = &mut planes.0;
+    let [high, low] = planes;
     for g in 0..GROUPS {
         // SAFETY: `g` is below 8, `j` below 4: within the block, its entry, and the planes of 8 times 512 bytes.
         unsafe {
@@ -402,9 +390,9 @@ fn affine_planes<L: Load>(entry: &[u8], codes: &[u8], planes: &mut Planes) {
 
 /// Products of signed codes and signed scales, in sixteen bits and then cut.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn half_planes<L: Load>(entry: &[u8], codes: &[u8], planes: &mut Planes) {
+fn half_planes<L: Load>(entry: &[u8], codes: &[u8], planes: &mut [[u8; PLANE]; 2]) {
     assert!(codes.len() == GROUPS * L::BYTES && entry.len() >= (2 + 2 * GROUPS) * PANEL, "a block");
-    let [high, low] = &mut planes.0;
+    let [high, low] = planes;
     let offset = _mm512_set1_epi8(OFFSET as i8);
     for g in 0..GROUPS {
         // SAFETY: as in `affine_planes`.

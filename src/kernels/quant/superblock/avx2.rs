@@ -60,6 +60,7 @@ unsafe fn rows<L: Load, const AFFINE: bool, const VNNI: bool>(job: &Job, weights
 
 /// Rows `start..start + R`.
 #[target_feature(enable = "avx2,fma,f16c")]
+#[allow(clippy::needless_range_loop)] // registers in arrays, indexed by constants once unrolled
 unsafe fn block<L: Load, const AFFINE: bool, const VNNI: bool, const R: usize>(
     job: &Job,
     weights: &Weights,

@@ -45,8 +45,8 @@ struct Weights<'a> {
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn rows<L: Load, const AFFINE: bool>(job: &Job, weights: &Weights) {
-    // Three sums per row, four for halves.
-    for range in blocks(job.rows.count(), if AFFINE { 8 } else { 6 }) {
+    // Three sums per row, four for halves; those that are touched once per block may leave the registers.
+    for range in blocks(job.rows.count(), 8) {
         match range.len() {
             1 => block::<L, AFFINE, 1>(job, weights, range.start),
             2 => block::<L, AFFINE, 2>(job, weights, range.start),

@@ -1,0 +1,126 @@
+//! Calls and thoughts from a model that makes them, over the real binary.
+
+use reqwest::Client;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::parrot::parrot;
+use crate::server::Server;
+
+/// As Qwen3 speaks: a thought, a word, two calls.
+const SAYS: &[&str] = &[
+    "<think>",
+    "\n",
+    "Oslo",
+    "?",
+    " Yes",
+    ".",
+    "</think>",
+    "\n\n",
+    "Look",
+    ":",
+    "<tool_call>",
+    "\n{\"name\"",
+    ": \"get_weather\"",
+    ", \"arguments\": ",
+    "{\"place\": \"O",
+    "slo\", \"days\"",
+    ": [1, {}]}",
+    "}\n",
+    "</tool_call>",
+    "\n<tool_call>",
+    "{\"name\":\"get_time\",\"arg",
+    "uments\":{}}",
+    "</tool_call> ",
+];
+const SPECIAL: &[&str] = &["<tool_call>", "</tool_call>", "<think>", "</think>"];
+const TEMPLATE: &str = "{% if tools %}{{ tools | tojson }}<tool_call>{% endif %}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c | tojson }}{% endfor %}{% endfor %}";
+
+/// It needs no thought to be asked for: the answer begins with it.
+pub fn caller() -> TempDir {
+    let template = format!("{TEMPLATE}{{# <think> #}}");
+    parrot(SAYS, SPECIAL, &template)
+}
+
+fn tools() -> Value {
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}});
+    json!([tool("get_weather"), tool("get_time")])
+}
+
+async fn asked(server: &Server, extra: Value) -> Value {
+    let mut body = json!({"messages": [{"role": "user", "content": "Weather?"}], "temperature": 0, "tools": tools()});
+    body.as_object_mut().expect("an object").extend(extra.as_object().expect("an object").clone());
+    let url = server.at("/v1/chat/completions");
+    let answer = Client::new().post(url).json(&body).send().await.expect("an answer");
+    assert_eq!(answer.status(), 200);
+    answer.json().await.expect("JSON")
+}
+
+#[tokio::test]
+async fn a_model_thinks_speaks_and_calls() {
+    let folder = caller();
+    let server = Server::parrot(&folder, &[]);
+    let answer = asked(&server, json!({})).await;
+    let choice = &answer["choices"][0];
+    let message = &choice["message"];
+    assert_eq!(message["reasoning_content"], "Oslo? Yes.");
+    assert_eq!((&message["content"], &choice["finish_reason"]), (&json!("Look:"), &json!("tool_calls")));
+    let calls = message["tool_calls"].as_array().expect("calls");
+    let functions: Vec<&Value> = calls.iter().map(|call| &call["function"]).collect();
+    let weather = json!({"name": "get_weather", "arguments": "{\"place\": \"Oslo\", \"days\": [1, {}]}"});
+    assert_eq!(functions, [&weather, &json!({"name": "get_time", "arguments": "{}"})]);
+    // All of its tokens and the end; thinking is the first seven.
+    let usage = &answer["usage"];
+    assert_eq!(usage["completion_tokens"], SAYS.len() + 1);
+    assert_eq!(usage["completion_tokens_details"]["reasoning_tokens"], 7);
+
+    let one = asked(&server, json!({"parallel_tool_calls": false})).await;
+    assert_eq!(one["choices"][0]["message"]["tool_calls"].as_array().map(Vec::len), Some(1));
+    assert_eq!(one["choices"][0]["finish_reason"], "tool_calls");
+    assert_eq!(one["usage"]["completion_tokens"], 18, "up to the call's last brace");
+
+    // Nobody asked for calls: they are words, but for the marks, which are no text.
+    let none = asked(&server, json!({"tool_choice": "none"})).await;
+    let message = &none["choices"][0]["message"];
+    assert_eq!(none["choices"][0]["finish_reason"], "stop");
+    assert!(message["content"].as_str().expect("words").starts_with("Look:\n{\"name\": \"get_weather\""), "{message}");
+    assert!(message.get("tool_calls").is_none());
+
+    // A stop string is looked for in words alone: there is a brace in the arguments before.
+    let stopped = asked(&server, json!({"stop": [":", "}"]})).await;
+    let choice = &stopped["choices"][0];
+    assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!("Look"), &json!("stop")));
+    assert_eq!(choice["message"]["reasoning_content"], "Oslo? Yes.");
+
+    // Cut off in its arguments.
+    let cut = asked(&server, json!({"max_tokens": 16})).await;
+    let choice = &cut["choices"][0];
+    assert_eq!(choice["finish_reason"], "length");
+    assert_eq!(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"place\": \"Oslo\", \"days\"");
+}
+
+#[tokio::test]
+async fn a_thought_ends_when_its_tokens_are_spent() {
+    let folder = caller();
+    let server = Server::parrot(&folder, &[]);
+    for (budget, reasoning, tokens) in
+        [(0, Value::Null, 2), (2, json!("Oslo"), 4), (3, json!("Oslo?"), 5), (100, json!("Oslo? Yes."), 7)]
+    {
+        let answer = asked(&server, json!({"max_thinking_tokens": budget, "seed": 1, "temperature": 1})).await;
+        let message = &answer["choices"][0]["message"];
+        assert_eq!(message["reasoning_content"], reasoning, "{budget}");
+        assert_eq!(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], tokens, "{budget}");
+        assert_eq!((&message["content"], message["tool_calls"].as_array().map(Vec::len)), (&json!("Look:"), Some(2)));
+    }
+}
+
+#[tokio::test]
+async fn the_operator_chooses_the_parsers() {
+    let folder = caller();
+    let server = Server::parrot(&folder, &["--tool-parser", "llama3", "--reasoning-parser", "none"]);
+    let answer = asked(&server, json!({})).await;
+    let message = &answer["choices"][0]["message"];
+    assert!(message.get("reasoning_content").is_none() && message.get("tool_calls").is_none());
+    assert!(message["content"].as_str().expect("words").starts_with("\nOslo? Yes.\n\nLook:\n{"), "{message}");
+    assert_eq!(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 0);
+}
