@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::EngineHandle;
 use crate::engine::permit::Permit;
+use crate::grammar::GrammarSpec;
 use crate::request::{
     Built, Checked, FinishReason, Guided, Limits, Prompt, RawGrammar, RawRequest, RequestError, TemplateOptions,
     ThinkingBudget, ThinkingTags, check_tokens,
@@ -225,7 +226,10 @@ impl Generator {
             _ => None,
         };
         let chat = matches!(raw.prompt, Prompt::Chat(_));
-        let tools = raw.template.tools.as_ref().map(|tools| (tools.names.clone(), tools.only_first));
+        // An answer that is held to something else has no calls in it, whatever it looks like.
+        let may_call = raw.grammar.as_ref().is_none_or(|grammar| matches!(grammar.spec, GrammarSpec::Calls { .. }));
+        let tools = raw.template.tools.as_ref().filter(|_| may_call);
+        let tools = tools.map(|tools| (tools.names.clone(), tools.only_first));
         let prompt_tokens = prepare::tokens(&shared.preparer, raw.prompt, AddSpecial::Yes, raw.template).await?;
         let reasoning = match shared.reasoning.filter(|_| chat) {
             Some(family) => Some((family, family.opened_by(&shared.preparer.last_words(&prompt_tokens)?))),
