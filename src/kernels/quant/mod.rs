@@ -7,8 +7,9 @@
 //!                              (format.rs, expand.rs)           └ avx512.rs, amx.rs
 //! ```
 //! An output depends on its row of `x` and its row of `w` alone: the dot product of each group of 32 inputs is an exact
-//! integer, and the groups are added in ascending order by one formula of fused operations ([`scalar`]). So every path,
-//! every number of rows and every number of threads gives the same bits.
+//! integer, and the groups are added in ascending order by one formula of fused operations ([`scalar`]). Weights in blocks
+//! of 256 go to [`superblock`], where a block's dot product is one exact integer. So every path, every number of rows and
+//! every number of threads gives the same bits.
 //!
 //! Measured on two cores of a Xeon (AVX-512 VNNI: at most 1,900 GOPS; plain reads: 32 GB/s), 1024 inputs, 3072 outputs, the
 //! best of several runs beside other work, in GOPS:
@@ -17,8 +18,8 @@
 //! |---|---|---|---|---|
 //! | 1 | 200 | 130 | 93 | 47 to 58 GB/s of weights |
 //! | 8 | 680 | 550 | 560 | |
-//! | 32 | 750 | 650 | 730 | |
-//! | 512 | 910 | 815 | 890 | AMX adds 4 to 10 % for Q4_K and Q6_K, 23 to 28 % for Q8_0 |
+//! | 32 | 900 | 690 | 730 | AVX-512 alone: Q4_K 695, Q6_K 430 |
+//! | 512 | 1,210 | 1,170 | 890 | AVX-512 alone: Q4_K 706, Q6_K 480 |
 //!
 //! On the same machine AVX2 reaches 167 and 300 (Q4_K, one and eight rows). Against unpacking to `f32` in scalar loops, as
 //! it was before: 14 to 48 times for one row, 44 to 109 times from 8 rows on.
