@@ -210,3 +210,71 @@ impl Guide {
         Guidance { complete, forced, drawn, choices }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::grammar::{GrammarSpec, Limits, Vocabulary};
+    use crate::request::ThinkingTags;
+    use crate::text::fixtures::{self, ASSISTANT, END, USER};
+
+    fn guide(begins_open: bool) -> Guide {
+        let tokenizer = Arc::new(fixtures::byte_level());
+        let vocabulary = Vocabulary::new(&tokenizer, fixtures::VOCAB as usize, &[END], Limits::default()).unwrap();
+        let grammar = vocabulary.compile(&GrammarSpec::Regex("[a-c]{2}".into())).unwrap();
+        Guide::new(&Guided { grammar, thinking: Some(ThinkingTags { open: USER, close: ASSISTANT, begins_open }) })
+    }
+
+    /// What may come after `drawn`: of the tags, the end, a letter of the answer, another letter.
+    fn allowed(guide: &mut Guide, drawn: &[TokenId]) -> [bool; 5] {
+        guide.begin();
+        guide.compute(drawn.len(), &[]).unwrap();
+        let mask = guide.mask(0).unwrap();
+        [USER, ASSISTANT, END, byte(b'a'), byte(b'x')].map(|token| mask.allows(token))
+    }
+
+    fn byte(byte: u8) -> TokenId {
+        let tokenizer = fixtures::byte_level();
+        (0..256).find(|&id| tokenizer.token_bytes(id) == [byte]).unwrap()
+    }
+
+    const BEGINNING: [bool; 5] = [true, false, false, true, false];
+    const THOUGHT: [bool; 5] = [true, true, false, true, true];
+    const ANSWER: [bool; 5] = [false, false, false, true, false];
+
+    #[test]
+    fn the_answer_is_held_after_the_thought() {
+        let (a, x) = (byte(b'a'), byte(b'x'));
+        for (begins_open, drawn, places) in [
+            (false, vec![USER, x, ASSISTANT, a], vec![BEGINNING, THOUGHT, THOUGHT, ANSWER, ANSWER]),
+            (true, vec![x, ASSISTANT, a], vec![THOUGHT, THOUGHT, ANSWER, ANSWER]),
+            (false, vec![a], vec![BEGINNING, ANSWER]),
+        ] {
+            let mut guide = guide(begins_open);
+            for at in 0..=drawn.len() {
+                assert_eq!(allowed(&mut guide, &drawn[..at]), places[at], "{begins_open} {at}");
+                if let Some(token) = drawn.get(at) {
+                    guide.take(0, at, *token).unwrap();
+                }
+                assert!(at < drawn.len() - 1 || !guide.guidance().complete);
+            }
+            // A step that is run again, from any place.
+            for at in (0..drawn.len()).rev() {
+                assert_eq!(allowed(&mut guide, &drawn[..at]), places[at], "back to {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn guesses_may_cross_the_border() {
+        let (a, x) = (byte(b'a'), byte(b'x'));
+        let mut guide = guide(true);
+        guide.begin();
+        guide.compute(0, &[x, ASSISTANT, a, x]).unwrap();
+        let masks: Vec<bool> = (0..4).map(|row| guide.mask(row).unwrap().allows(x)).collect();
+        assert_eq!(masks, [true, true, false, false]);
+        assert!(guide.mask(4).is_err(), "the last guess is not allowed, so nothing is known of what follows it");
+    }
+}

@@ -7,6 +7,7 @@
 //! ```
 //! Knows text and tokens, knows nothing of JSON, batches or models.
 
+mod call_format;
 mod choice;
 mod generation;
 mod grammars;
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::EngineHandle;
 use crate::engine::permit::Permit;
-use crate::grammar::GrammarSpec;
+use crate::grammar::{GrammarSpec, TaggedCalls};
 use crate::request::{
     Built, Checked, FinishReason, Guided, Limits, Prompt, RawGrammar, RawRequest, RequestError, TemplateOptions,
     ThinkingBudget, ThinkingTags, check_tokens,
@@ -307,9 +308,9 @@ impl Generator {
         !self.0.preparer.tokenizer.is_text(token)
     }
 
-    /// How the model writes calls of tools, if chats may have any.
-    pub fn tool_family(&self) -> Option<ToolFamily> {
-        self.0.tools
+    /// How an answer that has to be calls is to be written; `None` where the model writes none.
+    pub fn call_format(&self) -> Option<TaggedCalls> {
+        self.0.tools.map(call_format::format_of)
     }
 
     /// Whether the chat template has the word `name`, so that a variable of that name may change what it writes.

@@ -63,7 +63,7 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
         logprobs_param: "top_logprobs",
         ..take_sampling(&mut fields, head)?
     };
-    demand(&mut raw, &choice, state.generator.tool_family())?;
+    demand(&mut raw, &choice, state.generator.call_format())?;
     delivery.prompt_logprobs = raw.prompt_logprobs;
     check_stream(&delivery)?;
     Ok(Asked { raw, delivery, ignored: fields.finish(head.strict)? })
