@@ -119,3 +119,33 @@ fn values_nested_deeply_do_not_overflow_the_stack() {
     let written = render(&nested(2_500, "{{ ns.x | tojson }}"), &[]).unwrap();
     assert_eq!(written.len(), 2 * 60 * 2_500 + 1);
 }
+
+/// What reached files and code in other servers' templates (CVE-2024-34359 and its like).
+#[test]
+fn templates_reach_nothing_outside() {
+    for template in [
+        "{% include '/etc/passwd' %}",
+        "{% import '/etc/passwd' as p %}{{ p }}",
+        "{% from '/etc/passwd' import root %}{{ root }}",
+        "{% extends '/etc/passwd' %}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ self.__init__.__globals__ }}",
+        "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+        "{{ messages | attr('__class__') }}",
+        "{{ lipsum.__globals__ }}",
+    ] {
+        let loaded = ChatTemplate::new(template, None, None);
+        let rendered = loaded.is_ok().then(|| render(template, &[]));
+        assert!(matches!(rendered, None | Some(Err(TemplateError::Failed { .. }))), "{template}: {rendered:?}");
+    }
+}
+
+#[test]
+fn small_templates_that_write_much_are_stopped() {
+    let doubling = "{% set ns = namespace(x='aaaaaaaaaa') %}{% for i in range(20) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}";
+    let replacing = "{% set ns = namespace(x='aaaaaaaaaa') %}{% for i in range(6) %}{% set ns.x = ns.x | replace('a', 'aaaaaaaaaa') %}{% endfor %}{{ ns.x }}";
+    for template in [doubling, replacing] {
+        let rendered = render(template, &[]);
+        assert!(rendered.is_err(), "{:?}", rendered.map(|text| text.len()));
+    }
+}

@@ -1,6 +1,7 @@
 //! The cases of `tests/badinputs` over the real binary. After each: the answer is as expected and has OpenAI's shape, nothing
 //! panicked, a greedy request gets the tokens it always gets, and a stream that runs meanwhile is byte-identical to the one
-//! that ran alone.
+//! that ran alone. After all of a file: nobody runs or waits, no block is held, files are closed, and memory has grown by no
+//! more than ten times what was sent and a mebibyte for each request.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -83,6 +84,9 @@ impl Case {
         if let Some(encoding) = self.line["encoding"].as_str() {
             request = request.header("content-encoding", encoding);
         }
+        for (name, value) in self.line["headers"].as_object().into_iter().flatten() {
+            request = request.header(name, expanded(value).as_str().expect("text"));
+        }
         request.send().await.expect("an answer")
     }
 
@@ -91,7 +95,16 @@ impl Case {
         let expect = self.line["expect"].as_array().expect("a list");
         let answer = self.send(server, route, stream).await;
         let status = answer.status().as_u16();
-        assert!(answer.headers().contains_key("x-request-id"), "{what}");
+        let id = answer.headers()["x-request-id"].to_str().expect("ascii");
+        let sent = self.line["headers"]["x-request-id"].as_str();
+        // The client's own or one of ours; never something else that was sent.
+        let harmless = |id: &str| {
+            (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        };
+        assert!(
+            !id.is_empty() && harmless(id) && (sent.is_none_or(|sent| !harmless(sent) || sent == id)),
+            "{what}: {id}"
+        );
         let text = answer.text().await.expect("a body");
         assert_eq!(json!(status), expect[0], "{what}: {text:.300}");
         if status == 200 {
@@ -153,6 +166,18 @@ async fn canary(server: &Server) -> Value {
     answer.json::<Value>().await.expect("JSON")["choices"][0]["token_ids"].clone()
 }
 
+/// Files that the server has open.
+fn open_files(server: &Server) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("a Linux process").count()
+}
+
+/// Kibibytes of memory that the server uses.
+fn memory(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a Linux process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
 async fn check(file: &str) {
     // The embedded model's template knows no tools; calls as JSON can be asked of any.
     let arguments: &[&str] = if file == "tools.jsonl" { &["--tool-parser", "json"] } else { &[] };
@@ -172,9 +197,12 @@ async fn check(file: &str) {
             }
         }
     });
+    let (files, before) = (open_files(&server), memory(&server));
+    let mut allowed = 0;
     for case in Case::read(file) {
         for route in case.routes() {
             for stream in case.manners(route) {
+                allowed += 10 * case.body(route, stream).len() as u64 / 1_024 + 1_024;
                 case.check(&server, route, stream).await;
                 assert_eq!(canary(&server).await, expected, "after {}", case.line["what"]);
             }
@@ -186,6 +214,17 @@ async fn check(file: &str) {
     for gauge in ["forebay_num_requests_running", "forebay_num_requests_waiting"] {
         server.until_metric(gauge, 0.0).await;
     }
+    server.until_metric("vllm:kv_cache_usage_perc", 0.0).await;
+    let grown = memory(&server).saturating_sub(before);
+    assert!(grown <= allowed, "{grown} KiB more, {allowed} allowed");
+    // The bystander's connection was open before, too.
+    for _ in 0..3_000 {
+        if open_files(&server) <= files {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{} files are open, {files} were", open_files(&server));
 }
 
 macro_rules! files {
@@ -207,4 +246,4 @@ macro_rules! files {
     };
 }
 
-files!(schemas json choices prompts tokens integers floats logprobs content templates length stops tools types good);
+files!(ids salts schemas json choices prompts tokens integers floats logprobs content templates length stops tools types good);
