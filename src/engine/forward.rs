@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::model::{Model, Rows};
 use crate::request::{Request, SamplingParams, Shaping};
-use crate::sampling::{self, NonFinite, Seen};
+use crate::sampling::{self, NonFinite, Sampler, Seen};
 use crate::step::{BatchChunk, Logprobs, Outcome, Sampled, SequenceFault, StepBatch, StepOutput};
 use crate::units::{SeqId, TokenId};
 
@@ -15,8 +15,18 @@ use super::executor::{ExecuteError, Executor};
 pub struct Forward {
     model: Model,
     sequences: HashMap<SeqId, Drawing>,
+    room: Room,
+    /// What the step at hand reads of its logits; kept for the memory.
+    wanted: Vec<Wanted>,
+    rows: Vec<usize>,
+}
+
+/// Memory of a draw, kept from one to the next.
+#[derive(Default)]
+struct Room {
     /// A row of logits, for those that are changed before the draw.
     row: Vec<f32>,
+    sampler: Sampler,
 }
 
 struct Drawing {
@@ -48,10 +58,10 @@ struct Wanted {
 impl Forward {
     /// `model` has its KV memory allocated, as large as the core's block pool.
     pub fn new(model: Model) -> Forward {
-        Forward { model, sequences: HashMap::new(), row: Vec::new() }
+        Forward { model, sequences: HashMap::new(), room: Room::default(), wanted: Vec::new(), rows: Vec::new() }
     }
 
-    fn wanted(&self, batch: &StepBatch, chunk: &BatchChunk) -> Wanted {
+    fn wants(&self, batch: &StepBatch, chunk: &BatchChunk) -> Wanted {
         let rows = chunk.rows.clone();
         let drawn = if chunk.sample { rows.end - 1 - chunk.proposed..rows.end } else { rows.end..rows.end };
         let scored = self.sequences.get(&chunk.seq).and_then(|drawing| drawing.scoring.as_ref());
@@ -75,7 +85,7 @@ impl Forward {
             return Outcome::Failed(SequenceFault::Forward);
         };
         let position = batch.positions[row] + 1;
-        match drawing.draw(logits, &mut self.row, position) {
+        match drawing.draw(logits, &mut self.room, position) {
             Ok(sampled) => Outcome::Token(sampled),
             Err(fault) => Outcome::Failed(fault),
         }
@@ -101,17 +111,18 @@ impl Drawing {
         }
     }
 
-    /// Draws the token at `position`; `row` is room for a copy of `logits`.
-    fn draw(&mut self, logits: &[f32], row: &mut Vec<f32>, position: u32) -> Result<Sampled, SequenceFault> {
+    /// Draws the token at `position`.
+    fn draw(&mut self, logits: &[f32], room: &mut Room, position: u32) -> Result<Sampled, SequenceFault> {
+        let Room { row, sampler } = room;
         let drawn = (position as usize).saturating_sub(self.prompt_tokens);
         self.seen.rewind(drawn);
         let mut sampled = if self.shaping.changes(drawn) {
             row.clear();
             row.extend_from_slice(logits);
             sampling::shape(row, &self.shaping, &self.seen, &self.stop_tokens, drawn);
-            sampling::sample(row, &self.sampling, position, None)?
+            sampler.sample(row, &self.sampling, position, None)?
         } else {
-            sampling::sample(logits, &self.sampling, position, None)?
+            sampler.sample(logits, &self.sampling, position, None)?
         };
         if self.shaping.penalises() {
             self.seen.push(sampled.token);
@@ -161,13 +172,16 @@ impl Executor for Forward {
     }
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
-        let wanted: Vec<Wanted> = batch.chunks.iter().map(|chunk| self.wanted(batch, chunk)).collect();
-        let rows: Vec<usize> =
-            wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())).collect();
-        let logits = self.model.forward(batch, Rows::Picked(&rows)).map_err(|error| ExecuteError(error.to_string()))?;
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.clear();
+        wanted.extend(batch.chunks.iter().map(|chunk| self.wants(batch, chunk)));
+        self.rows.clear();
+        self.rows.extend(wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())));
+        let logits = self.model.forward(batch, Rows::Picked(&self.rows));
+        let logits = logits.map_err(|error| ExecuteError(error.to_string()))?;
         let mut row = logits.data.chunks_exact(logits.vocab);
-        let mut outcomes = Vec::new();
-        for (chunk, wanted) in batch.chunks.iter().zip(wanted) {
+        let mut outcomes = Vec::with_capacity(wanted.iter().map(|wanted| wanted.drawn.len()).sum());
+        for (chunk, wanted) in batch.chunks.iter().zip(&wanted) {
             for logits in row.by_ref().take(wanted.scored.len()) {
                 if let Some(scoring) = self.sequences.get_mut(&chunk.seq).and_then(|d| d.scoring.as_mut()) {
                     scoring.score(logits);
@@ -190,6 +204,7 @@ impl Executor for Forward {
         }
         drop(row);
         self.model.recycle(logits);
+        self.wanted = wanted;
         Ok(StepOutput { outcomes })
     }
 
