@@ -36,6 +36,7 @@ use candle::Candle;
 use cpu::Cpu;
 
 pub use crate::kernels::attention::KvDtype;
+pub use crate::kernels::memory::release_freed;
 pub use backend::DeviceError;
 pub use batch::BatchError;
 pub use error::{GgufRule, HeaderRule, LoadError, TensorRule};
