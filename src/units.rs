@@ -51,7 +51,7 @@ impl Sub for Micros {
 }
 
 /// One sequence: one running completion. A request with `n` = 4 makes four. Unique for the life of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeqId(pub u64);
 
 impl fmt::Display for SeqId {

@@ -49,5 +49,7 @@ pub fn serve(config: Config) -> Result<(), Failure> {
     // Bound first: a port that is taken should not cost the loading of a model.
     let listener = http::bind(&config.server)?;
     let engine = engine::start(&config, &clock)?;
+    // What loading needed is no longer needed.
+    crate::model::release_freed();
     http::serve(&config, listener, engine, clock)
 }

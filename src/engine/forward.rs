@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::grammar::Mask;
 use crate::model::{Logits, Model, Rows};
 use crate::request::{Request, SamplingParams, Shaping};
-use crate::sampling::{self, NonFinite, Seen};
+use crate::sampling::{self, NonFinite, Sampler, Seen};
 use crate::step::{BatchChunk, Logprobs, Outcome, Sampled, SequenceFault, StepBatch, StepOutput};
 use crate::units::{SeqId, TokenId};
 
@@ -17,8 +17,18 @@ use super::guide::{self, Guide};
 pub struct Forward {
     model: Model,
     sequences: HashMap<SeqId, Drawing>,
+    room: Room,
+    /// What the step at hand reads of its logits; kept for the memory.
+    wanted: Vec<Wanted>,
+    rows: Vec<usize>,
+}
+
+/// Memory of a draw, kept from one to the next.
+#[derive(Default)]
+struct Room {
     /// A row of logits, for those that are changed before the draw.
     row: Vec<f32>,
+    sampler: Sampler,
 }
 
 struct Drawing {
@@ -51,10 +61,10 @@ struct Wanted {
 impl Forward {
     /// `model` has its KV memory allocated, as large as the core's block pool.
     pub fn new(model: Model) -> Forward {
-        Forward { model, sequences: HashMap::new(), row: Vec::new() }
+        Forward { model, sequences: HashMap::new(), room: Room::default(), wanted: Vec::new(), rows: Vec::new() }
     }
 
-    fn wanted(&self, batch: &StepBatch, chunk: &BatchChunk) -> Wanted {
+    fn wants(&self, batch: &StepBatch, chunk: &BatchChunk) -> Wanted {
         let rows = chunk.rows.clone();
         let drawn = if chunk.sample { rows.end - 1 - chunk.proposed..rows.end } else { rows.end..rows.end };
         let scored = self.sequences.get(&chunk.seq).and_then(|drawing| drawing.scoring.as_ref());
@@ -78,19 +88,19 @@ impl Forward {
             return Outcome::Failed(SequenceFault::Forward);
         };
         let position = batch.positions[row] + 1;
-        match drawing.draw(logits, &mut self.row, nth, position) {
+        match drawing.draw(logits, &mut self.room, nth, position) {
             Ok(Some(sampled)) => Outcome::Token(sampled),
             Ok(None) => Outcome::Complete,
             Err(fault) => Outcome::Failed(fault),
         }
     }
 
-    fn forward(&mut self, batch: &StepBatch, rows: &[usize]) -> Result<Logits, ExecuteError> {
+    fn forward(&mut self, batch: &StepBatch) -> Result<Logits, ExecuteError> {
         let guides = self.sequences.iter_mut().filter_map(|(seq, drawing)| {
             let prompt = drawing.prompt_tokens;
             Some((*seq, drawing.guide.as_mut()?, prompt))
         });
-        let model = &mut self.model;
+        let (model, rows) = (&mut self.model, &self.rows);
         guide::beside(batch, guides, || model.forward(batch, Rows::Picked(rows)))
             .map_err(|error| ExecuteError(error.to_string()))
     }
@@ -116,15 +126,15 @@ impl Drawing {
         }
     }
 
-    /// Draws the token at `position`, the `nth` of the step; `row` is room for a copy of `logits`. No token where the
-    /// grammar leaves none, the text being complete.
+    /// Draws the token at `position`, the `nth` of the step. No token where the grammar leaves none, the text being complete.
     fn draw(
         &mut self,
         logits: &[f32],
-        row: &mut Vec<f32>,
+        room: &mut Room,
         nth: usize,
         position: u32,
     ) -> Result<Option<Sampled>, SequenceFault> {
+        let Room { row, sampler } = room;
         let drawn = (position as usize).saturating_sub(self.prompt_tokens);
         self.seen.rewind(drawn);
         let mut sampled = if self.shaping.changes(drawn) || self.guide.is_some() {
@@ -136,9 +146,9 @@ impl Drawing {
             {
                 return Ok(None);
             }
-            sampling::sample(row, &self.sampling, position, None)?
+            sampler.sample(row, &self.sampling, position, None)?
         } else {
-            sampling::sample(logits, &self.sampling, position, None)?
+            sampler.sample(logits, &self.sampling, position, None)?
         };
         if let Some(guide) = &mut self.guide {
             guide.take(nth, drawn, sampled.token)?;
@@ -210,13 +220,16 @@ impl Executor for Forward {
     }
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
-        let wanted: Vec<Wanted> = batch.chunks.iter().map(|chunk| self.wanted(batch, chunk)).collect();
-        let rows: Vec<usize> =
-            wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())).collect();
-        let logits = self.forward(batch, &rows)?;
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.clear();
+        wanted.extend(batch.chunks.iter().map(|chunk| self.wants(batch, chunk)));
+        self.rows.clear();
+        self.rows.extend(wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())));
+        let logits = self.forward(batch)?;
         let mut row = logits.data.chunks_exact(logits.vocab);
-        let mut output = StepOutput::default();
-        for (chunk, wanted) in batch.chunks.iter().zip(wanted) {
+        let outcomes = Vec::with_capacity(wanted.iter().map(|wanted| wanted.drawn.len()).sum());
+        let mut output = StepOutput { outcomes, ..StepOutput::default() };
+        for (chunk, wanted) in batch.chunks.iter().zip(&wanted) {
             for logits in row.by_ref().take(wanted.scored.len()) {
                 if let Some(scoring) = self.sequences.get_mut(&chunk.seq).and_then(|d| d.scoring.as_mut()) {
                     scoring.score(logits);
@@ -244,6 +257,7 @@ impl Executor for Forward {
         }
         drop(row);
         self.model.recycle(logits);
+        self.wanted = wanted;
         Ok(output)
     }
 

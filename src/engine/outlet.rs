@@ -1,7 +1,8 @@
 //! The clients' ends: one event channel per sequence, with room for everything it can ever say, so that delivering never
 //! waits and a slow client costs bounded memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use tokio::sync::mpsc;
 
@@ -10,6 +11,9 @@ use crate::request::Event;
 use crate::units::{Micros, SeqId};
 
 use super::permit::Permit;
+
+/// Channels of queued requests that are looked at in one turn of the loop: a turn must not take longer when more wait.
+const QUEUED_PER_TURN: usize = 256;
 
 /// An open channel and what its latency metrics need.
 struct Outlet {
@@ -35,7 +39,11 @@ pub enum Heard {
 /// All sequences that were acknowledged and have not ended, queued ones included.
 #[derive(Default)]
 pub struct Outlets {
-    open: HashMap<SeqId, Outlet>,
+    open: BTreeMap<SeqId, Outlet>,
+    /// Those that have left the queue.
+    seated: BTreeSet<SeqId>,
+    /// Where [`Outlets::gone`] stopped looking.
+    looked_at: SeqId,
 }
 
 impl Outlets {
@@ -55,6 +63,7 @@ impl Outlets {
     pub fn seated(&mut self, seq: SeqId) {
         if let Some(outlet) = self.open.get_mut(&seq) {
             outlet.permit = None;
+            self.seated.insert(seq);
         }
     }
 
@@ -88,6 +97,7 @@ impl Outlets {
         let _ = outlet.events.try_send(event);
         if heard == Heard::Ended {
             self.open.remove(&seq);
+            self.seated.remove(&seq);
         }
         Some(heard)
     }
@@ -97,8 +107,53 @@ impl Outlets {
         self.open.keys().copied().collect()
     }
 
-    /// Sequences whose client no longer listens: to be aborted within this turn of the loop.
-    pub fn gone(&self) -> Vec<SeqId> {
-        self.open.iter().filter(|(_, outlet)| outlet.events.is_closed()).map(|(&seq, _)| seq).collect()
+    /// Sequences whose client no longer listens: to be aborted within this turn of the loop. All those that have left the
+    /// queue, and of the queued ones the next few.
+    pub fn gone(&mut self) -> Vec<SeqId> {
+        let closed = |seq: &SeqId| self.open.get(seq).is_some_and(|outlet| outlet.events.is_closed());
+        let mut gone: Vec<SeqId> = self.seated.iter().copied().filter(closed).collect();
+        let after = self.open.range((Bound::Excluded(self.looked_at), Bound::Unbounded));
+        let next = after.chain(self.open.range(..=self.looked_at)).take(QUEUED_PER_TURN);
+        let mut last = self.looked_at;
+        for (&seq, outlet) in next {
+            last = seq;
+            if outlet.permit.is_some() && outlet.events.is_closed() {
+                gone.push(seq);
+            }
+        }
+        self.looked_at = last;
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::permit::Gate;
+    use super::*;
+    use crate::intake::Capacity;
+
+    #[test]
+    fn who_left_the_queue_is_seen_at_once_and_who_waits_within_a_few_turns() {
+        let count = 3 * QUEUED_PER_TURN + 1;
+        let gate = Gate::new(Capacity { requests: count, tokens: count });
+        let mut outlets = Outlets::default();
+        let mut clients = Vec::new();
+        for seq in 0..count {
+            let (events, client) = mpsc::channel(4);
+            let permit = gate.enter(1, 1, 0.5).unwrap();
+            outlets.open(SeqId(seq as u64), events, permit, None, Micros::ZERO);
+            clients.push(client);
+        }
+        let last = SeqId(count as u64 - 1);
+        outlets.seated(last);
+        assert_eq!(outlets.gone(), vec![]);
+        drop(clients);
+        let mut seen = BTreeSet::new();
+        for _ in 0..4 {
+            let gone = outlets.gone();
+            assert!(gone.contains(&last) && gone.len() <= QUEUED_PER_TURN + 1);
+            seen.extend(gone);
+        }
+        assert_eq!(seen.len(), count);
     }
 }

@@ -111,7 +111,7 @@ mod tests {
         let tool = |name: &str, parameters: &str| Tool { name: name.into(), parameters: parameters.into() };
         let add = r#"{"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["{", "\"}]", null]}},
             "required": ["a"], "additionalProperties": false}"#;
-        let tools = [tool("add-2", add), tool("stop", r#"{"type": "object"}"#)];
+        let tools = [tool("add-2", add), tool("stop", r#"{"type": "object", "additionalProperties": false}"#)];
         for family in ToolFamily::ALL {
             for (tools, one) in [(&tools[..], false), (&tools[..], true), (&tools[..1], true)] {
                 let grammar = grammar(tools, family, one);

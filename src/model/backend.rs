@@ -10,7 +10,7 @@ use super::batch::Step;
 use super::error::TensorRule;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
-use super::spec::Activation;
+use super::spec::{Activation, DecoderSpec};
 use super::weights::Numbers;
 
 /// A device refused: out of memory, a failed launch. The message is the library's own.
@@ -50,17 +50,17 @@ pub(super) trait Backend {
     /// One layer's keys and values, in blocks.
     type Kv;
     /// A step's indices and angles, where the ops want them.
-    type Plan;
+    type Plan<'a>;
 
     fn matrix(&self, numbers: Numbers, outputs: usize, inputs: usize) -> Result<Self::Matrix>;
     fn vector(&self, numbers: Numbers) -> Result<Self::Vector>;
     /// Filled with zeros.
     fn kv(&self, layout: &KvLayout) -> Result<Self::Kv>;
-    /// `windows` are those that [`Backend::attention`] will be asked for in this step.
-    fn plan(&self, step: Step, angles: Angles, windows: &[Option<usize>]) -> Result<Self::Plan>;
+    /// Each row's angles, in `angles`, are those of its position.
+    fn plan<'a>(&self, step: &'a Step, angles: &'a Angles, spec: &DecoderSpec) -> Result<Self::Plan<'a>>;
 
     /// Rows of `table` by token id.
-    fn embed(&self, table: &Self::Matrix, plan: &Self::Plan) -> Result<Self::Tensor>;
+    fn embed(&self, table: &Self::Matrix, plan: &Self::Plan<'_>) -> Result<Self::Tensor>;
     /// `x · weightᵀ + bias`.
     fn linear(&self, x: &Self::Tensor, weight: &Self::Matrix, bias: Option<&Self::Vector>) -> Result<Self::Tensor>;
 
@@ -80,21 +80,21 @@ pub(super) trait Backend {
     /// Each consecutive group as wide as `weight` on its own: a row, or a head of a row.
     fn rms_norm(&self, x: &Self::Tensor, weight: &Self::Vector, eps: f32) -> Result<Self::Tensor>;
     /// Rotates each head of `x` by its row's angles.
-    fn rope(&self, x: Self::Tensor, plan: &Self::Plan, head_dim: usize) -> Result<Self::Tensor>;
+    fn rope(&self, x: Self::Tensor, plan: &Self::Plan<'_>, head_dim: usize) -> Result<Self::Tensor>;
     /// Writes the step's keys and values to their slots.
-    fn store(&self, kv: &mut Self::Kv, plan: &Self::Plan, k: &Self::Tensor, v: &Self::Tensor) -> Result<()>;
+    fn store(&self, kv: &mut Self::Kv, plan: &Self::Plan<'_>, k: &Self::Tensor, v: &Self::Tensor) -> Result<()>;
     /// Each row against the cached positions that it sees.
     fn attention(
         &self,
         q: &Self::Tensor,
         kv: &Self::Kv,
-        plan: &Self::Plan,
+        plan: &Self::Plan<'_>,
         shape: &AttentionShape,
     ) -> Result<Self::Tensor>;
     /// `activation(gate) * up`.
     fn gate(&self, gate: Self::Tensor, up: &Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
     /// The rows whose logits are wanted.
-    fn select(&self, x: Self::Tensor, plan: &Self::Plan) -> Result<Self::Tensor>;
+    fn select(&self, x: Self::Tensor, plan: &Self::Plan<'_>) -> Result<Self::Tensor>;
     fn read(&self, x: Self::Tensor) -> Result<Vec<f32>>;
     /// Takes back what [`Backend::read`] gave, for later steps.
     fn recycle(&self, data: Vec<f32>) {

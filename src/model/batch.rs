@@ -7,7 +7,9 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use crate::step::StepBatch;
+use super::Rows;
+use crate::kernels::attention::Chunk;
+use crate::step::{BatchChunk, StepBatch};
 use crate::units::TokenId;
 
 /// What an inconsistent batch got wrong. Row and chunk are indices into the batch.
@@ -38,8 +40,8 @@ pub(super) struct Paging {
     pub block_size: usize,
 }
 
-/// A consistent step. `T` rows; all indices are in range.
-#[derive(Clone, Debug)]
+/// A consistent step. `T` rows; all indices are in range. Its memory is kept from one step to the next.
+#[derive(Debug, Default)]
 pub(super) struct Step {
     /// `[T]`
     pub tokens: Vec<u32>,
@@ -49,27 +51,22 @@ pub(super) struct Step {
     pub slots: Vec<u32>,
     /// Physical blocks of all chunks, one after another.
     pub tables: Vec<u32>,
+    /// Each one's table is its part of `tables`.
     pub chunks: Vec<Chunk>,
     /// Rows whose logits are wanted, ascending.
     pub selected: Vec<usize>,
     pub block_size: usize,
 }
 
-/// One sequence's rows, and its part of [`Step::tables`].
-#[derive(Clone, Debug)]
-pub(super) struct Chunk {
-    pub rows: Range<usize>,
-    pub table: Range<usize>,
-}
-
 impl Step {
-    /// Checks `batch`; `selected` are the rows whose logits are wanted.
-    pub(super) fn new(
+    /// Becomes `batch`, if that is consistent; `rows` are those whose logits are wanted. After an error it is as before.
+    pub(super) fn fill(
+        &mut self,
         batch: &StepBatch,
-        selected: Vec<usize>,
+        rows: Rows<'_>,
         vocab: usize,
         paging: Paging,
-    ) -> Result<Step, BatchError> {
+    ) -> Result<(), BatchError> {
         check_rows(batch, vocab)?;
         let Paging { num_blocks, block_size } = paging;
         let copied = batch.copies.iter().flat_map(|&(from, to)| [from, to]);
@@ -91,15 +88,26 @@ impl Step {
                 }
             }
         }
-        Ok(Step {
-            tokens: batch.tokens.clone(),
-            positions: batch.positions.clone(),
-            slots: batch.slots.clone(),
-            tables: batch.tables.iter().map(|block| block.0).collect(),
-            chunks: batch.chunks.iter().map(|c| Chunk { rows: c.rows.clone(), table: c.table.clone() }).collect(),
-            selected,
-            block_size,
-        })
+        self.block_size = block_size;
+        self.tokens.clone_from(&batch.tokens);
+        self.positions.clone_from(&batch.positions);
+        self.slots.clone_from(&batch.slots);
+        refill(&mut self.tables, batch.tables.iter().map(|block| block.0));
+        let chunk = |chunk: &BatchChunk| Chunk {
+            rows: chunk.rows.clone(),
+            position: batch.positions[chunk.rows.start] as usize,
+            table: chunk.table.clone(),
+        };
+        refill(&mut self.chunks, batch.chunks.iter().map(chunk));
+        match rows {
+            Rows::Picked(rows) => refill(&mut self.selected, rows.iter().copied()),
+            Rows::All => refill(&mut self.selected, 0..batch.tokens.len()),
+            Rows::Sampled => {
+                let sampled = batch.chunks.iter().filter(|chunk| chunk.sample);
+                refill(&mut self.selected, sampled.map(|chunk| chunk.rows.end - 1));
+            }
+        }
+        Ok(())
     }
 
     /// The slots that hold positions `0..tokens` of `chunk`.
@@ -108,6 +116,11 @@ impl Step {
         let block_size = self.block_size;
         (0..tokens).map(|at| table[at / block_size] * block_size as u32 + (at % block_size) as u32).collect()
     }
+}
+
+fn refill<T>(list: &mut Vec<T>, items: impl Iterator<Item = T>) {
+    list.clear();
+    list.extend(items);
 }
 
 /// The flat axis: equal lengths, chunks covering it in order, consecutive positions, tokens of the vocabulary.
@@ -145,7 +158,6 @@ fn check_rows(batch: &StepBatch, vocab: usize) -> Result<(), BatchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::BatchChunk;
     use crate::units::{BlockId, SeqId};
 
     /// Two sequences over blocks of 4: positions 0..3 in block 2, position 4 in block 1 after block 0.
@@ -164,7 +176,7 @@ mod tests {
     fn check(change: impl FnOnce(&mut StepBatch), expected: Option<BatchError>) {
         let mut batch = batch();
         change(&mut batch);
-        let got = Step::new(&batch, vec![], 10, Paging { num_blocks: 3, block_size: 4 });
+        let got = Step::default().fill(&batch, Rows::Sampled, 10, Paging { num_blocks: 3, block_size: 4 });
         assert_eq!(got.err(), expected);
     }
 

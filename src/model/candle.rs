@@ -10,7 +10,7 @@ use super::backend::{AttentionShape, Backend, DeviceError, Result};
 use super::batch::Step;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
-use super::spec::Activation;
+use super::spec::{Activation, DecoderSpec};
 use super::weights::Numbers;
 
 impl From<candle_core::Error> for DeviceError {
@@ -96,7 +96,7 @@ impl Backend for Candle {
     type Matrix = Tensor;
     type Vector = Tensor;
     type Kv = Kv;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     /// Packed weights are unpacked to `f32`: this path is for being right, and costs their full width in memory.
     fn matrix(&self, numbers: Numbers, outputs: usize, inputs: usize) -> Result<Tensor> {
@@ -115,9 +115,10 @@ impl Backend for Candle {
         Ok(Kv { keys: zeros()?, values: zeros()? })
     }
 
-    fn plan(&self, step: Step, angles: Angles, windows: &[Option<usize>]) -> Result<Plan> {
+    fn plan(&self, step: &Step, angles: &Angles, spec: &DecoderSpec) -> Result<Plan> {
         let rows = step.tokens.len();
         let half = angles.cos.len() / rows;
+        let windows = spec.windows();
         let mut chunks = Vec::with_capacity(step.chunks.len());
         for chunk in &step.chunks {
             let positions = &step.positions[chunk.rows.clone()];
@@ -133,8 +134,8 @@ impl Backend for Candle {
         Ok(Plan {
             tokens: self.indices(&step.tokens)?,
             slots: self.indices(&step.slots)?.unsqueeze(1)?,
-            cos: self.tensor(angles.cos, (rows, 1, half))?,
-            sin: self.tensor(angles.sin, (rows, 1, half))?,
+            cos: self.tensor(angles.cos.clone(), (rows, 1, half))?,
+            sin: self.tensor(angles.sin.clone(), (rows, 1, half))?,
             chunks,
             selected: step.selected.iter().map(|&row| row as u32).collect(),
         })

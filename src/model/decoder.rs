@@ -3,7 +3,7 @@
 use super::backend::{AttentionShape, Backend, Result};
 use super::batch::Step;
 use super::kv_memory::KvMemory;
-use super::rope::Frequencies;
+use super::rope::Angles;
 use super::spec::DecoderSpec;
 use super::weights::decoder::{DecoderWeights, LayerWeights, Linear};
 
@@ -16,11 +16,10 @@ pub(super) struct Decoder<'a, B: Backend> {
 
 impl<B: Backend> Decoder<'_, B> {
     /// Writes the step's keys and values and returns the logits of its selected rows, `[R, vocab]`; empty if none are.
-    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: Step) -> Result<Vec<f32>> {
+    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &Angles) -> Result<Vec<f32>> {
         let (backend, weights) = (self.backend, self.weights);
         let wanted = step.selected.len();
-        let angles = Frequencies::new(&self.spec.rope, self.spec.head_dim).angles(&step.positions);
-        let plan = backend.plan(step, angles, &self.spec.windows())?;
+        let plan = backend.plan(step, angles, self.spec)?;
 
         let mut x = backend.embed(&weights.embedding, &plan)?; // [T, hidden]
         for (index, layer) in weights.layers.iter().enumerate() {
@@ -45,7 +44,7 @@ impl<B: Backend> Decoder<'_, B> {
         x: &B::Tensor,
         layer: &LayerWeights<B>,
         kv: &mut B::Kv,
-        plan: &B::Plan,
+        plan: &B::Plan<'_>,
         shape: &AttentionShape,
     ) -> Result<B::Tensor> {
         let backend = self.backend;

@@ -372,7 +372,7 @@ fn place(spec: DecoderSpec, weights: &Weights, config: &Path, options: &LoadOpti
 
 fn parts<B: Backend>(backend: B, spec: &DecoderSpec, weights: &Weights, config: &Path) -> Result<Parts<B>, LoadError> {
     let weights = Loader { backend: &backend, spec, weights, config }.load()?;
-    Ok(Parts { backend, weights, kv: None })
+    Ok(Parts::new(backend, spec, weights))
 }
 
 /// `None` is the CPU over our own kernels.

@@ -36,6 +36,7 @@ use candle::Candle;
 use cpu::Cpu;
 
 pub use crate::kernels::attention::KvDtype;
+pub use crate::kernels::memory::release_freed;
 pub use backend::DeviceError;
 pub use batch::BatchError;
 pub use error::{GgufRule, HeaderRule, LoadError, TensorRule};
@@ -62,6 +63,10 @@ struct Parts<B: backend::Backend> {
     backend: B,
     weights: weights::decoder::DecoderWeights<B>,
     kv: Option<kv_memory::KvMemory<B>>,
+    frequencies: rope::Frequencies,
+    /// The step at hand, and its angles; kept for their memory.
+    step: batch::Step,
+    angles: rope::Angles,
 }
 
 /// Whose logits are wanted.
@@ -128,20 +133,12 @@ impl Model {
 
     /// One step: carries out the batch's copies, writes the keys and values of its tokens, returns the wanted logits.
     pub fn forward(&mut self, batch: &StepBatch, rows: Rows<'_>) -> Result<Logits, ForwardError> {
-        let selected: Vec<usize> = match rows {
-            Rows::Picked(rows) => rows.to_vec(),
-            Rows::All => (0..batch.tokens.len()).collect(),
-            Rows::Sampled => {
-                let sampled = batch.chunks.iter().filter(|chunk| chunk.sample);
-                sampled.map(|chunk| chunk.rows.end.saturating_sub(1)).collect()
-            }
-        };
-        let rows = selected.len();
         let data = match &mut self.on {
-            Placed::Cpu(parts) => parts.forward(&self.spec, batch, selected)?,
-            Placed::Candle(parts) => parts.forward(&self.spec, batch, selected)?,
+            Placed::Cpu(parts) => parts.forward(&self.spec, batch, rows)?,
+            Placed::Candle(parts) => parts.forward(&self.spec, batch, rows)?,
         };
-        Ok(Logits { rows, vocab: self.spec.vocab, data })
+        let vocab = self.spec.vocab;
+        Ok(Logits { rows: data.len() / vocab, vocab, data })
     }
 
     /// Takes back the memory of logits that are done with, for later steps.
@@ -154,23 +151,30 @@ impl Model {
 }
 
 impl<B: backend::Backend> Parts<B> {
+    fn new(backend: B, spec: &DecoderSpec, weights: weights::decoder::DecoderWeights<B>) -> Parts<B> {
+        Parts {
+            backend,
+            weights,
+            kv: None,
+            frequencies: rope::Frequencies::new(&spec.rope, spec.head_dim),
+            step: batch::Step::default(),
+            angles: rope::Angles::default(),
+        }
+    }
+
     fn allocate_kv(&mut self, spec: &DecoderSpec, paging: batch::Paging, dtype: KvDtype) -> Result<(), DeviceError> {
         self.kv = None; // before the new one is made: both may not fit
         self.kv = Some(kv_memory::KvMemory::new(&self.backend, spec, paging, dtype)?);
         Ok(())
     }
 
-    fn forward(
-        &mut self,
-        spec: &DecoderSpec,
-        batch: &StepBatch,
-        selected: Vec<usize>,
-    ) -> Result<Vec<f32>, ForwardError> {
+    fn forward(&mut self, spec: &DecoderSpec, batch: &StepBatch, rows: Rows<'_>) -> Result<Vec<f32>, ForwardError> {
         let kv = self.kv.as_mut().ok_or(ForwardError::NoCache)?;
-        let step = batch::Step::new(batch, selected, spec.vocab, kv.layout.paging)?;
+        self.step.fill(batch, rows, spec.vocab, kv.layout.paging)?;
         kv.copy(&self.backend, &batch.copies)?;
         let decoder = decoder::Decoder { backend: &self.backend, spec, weights: &self.weights };
-        Ok(decoder.forward(kv, step)?)
+        self.frequencies.angles(&self.step.positions, &mut self.angles);
+        Ok(decoder.forward(kv, &self.step, &self.angles)?)
     }
 }
 

@@ -5,11 +5,11 @@ use std::f64::consts::PI;
 use super::spec::{Rope, RopeScaling};
 
 /// Rotation frequencies, one per pair of dimensions.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Frequencies(Vec<f32>);
 
 /// `[T, head_dim / 2]` each.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Angles {
     pub cos: Vec<f32>,
     pub sin: Vec<f32>,
@@ -21,12 +21,16 @@ impl Frequencies {
         Frequencies((0..head_dim / 2).map(|pair| scaled(frequency(pair), pair, &rope.scaling) as f32).collect())
     }
 
-    /// Angles are products in `f32`, as the reference implementations have them: at position 100,000 the rounding of that
-    /// product is what the model was trained with.
-    pub(super) fn angles(&self, positions: &[u32]) -> Angles {
-        let angle = positions.iter().flat_map(|&position| self.0.iter().map(move |f| position as f32 * f));
-        let (sin, cos) = angle.map(f32::sin_cos).unzip();
-        Angles { cos, sin }
+    /// `angles` become those of `positions`: products in `f32`, as the reference implementations have them; at position
+    /// 100,000 the rounding of that product is what the model was trained with.
+    pub(super) fn angles(&self, positions: &[u32], angles: &mut Angles) {
+        angles.cos.clear();
+        angles.sin.clear();
+        let each = positions.iter().flat_map(|&position| self.0.iter().map(move |f| position as f32 * f));
+        for (sin, cos) in each.map(f32::sin_cos) {
+            angles.cos.push(cos);
+            angles.sin.push(sin);
+        }
     }
 }
 
@@ -78,7 +82,8 @@ mod tests {
 
     #[test]
     fn angles_are_laid_out_token_by_token() {
-        let angles = Frequencies(vec![1.0, 0.5]).angles(&[0, 2]);
+        let mut angles = Angles::default();
+        Frequencies(vec![1.0, 0.5]).angles(&[0, 2], &mut angles);
         assert_eq!(angles.cos, [1.0, 1.0, 2f32.cos(), 1f32.cos()]);
         assert_eq!(angles.sin, [0.0, 0.0, 2f32.sin(), 1f32.sin()]);
     }

@@ -12,9 +12,9 @@ pub struct Candidate {
     pub weight: f64,
 }
 
-/// Temperature and min-p in one pass: tokens in ascending id order whose weight `exp((logit - max) / temperature)` is at
+/// Temperature and min-p in one pass: `candidates` become the tokens in ascending id order whose weight `exp((logit - max) / temperature)` is at
 /// least `min_p` times the highest (Nguyen et al., "Min-p sampling", 2024).
-pub fn weigh(logits: &[f32], max: f32, params: &SamplingParams) -> Vec<Candidate> {
+pub fn weigh(logits: &[f32], max: f32, params: &SamplingParams, candidates: &mut Vec<Candidate>) {
     // Tiny temperatures divide to -∞, whose exponential is 0: that is greedy, not NaN, since the maximum itself is 0 / t.
     let temperature = f64::from(params.temperature);
     let weigh = |(id, &logit): (usize, &f32)| Candidate {
@@ -22,7 +22,8 @@ pub fn weigh(logits: &[f32], max: f32, params: &SamplingParams) -> Vec<Candidate
         weight: (f64::from(logit - max) / temperature).exp(),
     };
     let least = f64::from(params.min_p);
-    logits.iter().enumerate().map(weigh).filter(|c| c.weight > 0.0 && c.weight >= least).collect()
+    candidates.clear();
+    candidates.extend(logits.iter().enumerate().map(weigh).filter(|c| c.weight > 0.0 && c.weight >= least));
 }
 
 /// Keeps the `k` heaviest (ties: lowest ids), in ascending id order. 0 keeps all.

@@ -24,6 +24,12 @@ pub use shaping::{Seen, shape};
 #[error("logits are not finite")]
 pub struct NonFinite;
 
+/// Draws tokens, in memory that it keeps from one draw to the next.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    candidates: Vec<Candidate>,
+}
+
 /// Draws the token that follows position `position - 1`, i.e. takes place `position` in its sequence.
 ///
 /// `logits` is `[vocab]`; -∞ forbids a token. `logprobs` asks for that many alternatives beside the drawn token's own.
@@ -45,9 +51,34 @@ pub fn sample(
     position: u32,
     logprobs: Option<u32>,
 ) -> Result<Sampled, NonFinite> {
-    let best = greedy(logits)?;
-    let token = if params.temperature == 0.0 { best } else { draw(logits, logits[best as usize], params, position) };
-    Ok(Sampled { token, logprobs: logprobs.map(|count| logprobs::of(logits, token, count as usize)) })
+    Sampler::default().sample(logits, params, position, logprobs)
+}
+
+impl Sampler {
+    /// As [`sample`] does.
+    pub fn sample(
+        &mut self,
+        logits: &[f32],
+        params: &SamplingParams,
+        position: u32,
+        logprobs: Option<u32>,
+    ) -> Result<Sampled, NonFinite> {
+        let best = greedy(logits)?;
+        let token = match params.temperature {
+            0.0 => best,
+            _ => self.draw(logits, logits[best as usize], params, position),
+        };
+        Ok(Sampled { token, logprobs: logprobs.map(|count| logprobs::of(logits, token, count as usize)) })
+    }
+
+    fn draw(&mut self, logits: &[f32], max: f32, params: &SamplingParams, position: u32) -> TokenId {
+        let candidates = &mut self.candidates;
+        filters::weigh(logits, max, params, candidates);
+        filters::top_k(candidates, params.top_k as usize);
+        filters::typical(candidates, params.typical_p);
+        filters::top_p(candidates, params.top_p);
+        pick(candidates, rng::uniform(params.seed, position))
+    }
 }
 
 /// How likely `token` was by a row of logits, and what else was likely, as [`sample`] reports it.
@@ -68,15 +99,6 @@ fn greedy(logits: &[f32]) -> Result<TokenId, NonFinite> {
         }
     }
     if best.1 == f32::NEG_INFINITY { Err(NonFinite) } else { Ok(best.0) }
-}
-
-fn draw(logits: &[f32], max: f32, params: &SamplingParams, position: u32) -> TokenId {
-    let uniform = rng::uniform(params.seed, position);
-    let mut candidates = filters::weigh(logits, max, params);
-    filters::top_k(&mut candidates, params.top_k as usize);
-    filters::typical(&mut candidates, params.typical_p);
-    filters::top_p(&mut candidates, params.top_p);
-    pick(&candidates, uniform)
 }
 
 /// Inverse transform over the candidates in their order. Never empty: each filter leaves at least one.

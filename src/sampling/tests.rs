@@ -71,7 +71,8 @@ fn top_p_keeps_the_smallest_nucleus() {
 #[test]
 fn top_p_over_a_flat_vocabulary_needs_more_than_one_head() {
     let logits = vec![0.0f32; 1_000];
-    let mut candidates = filters::weigh(&logits, 0.0, &params(1.0));
+    let mut candidates = Vec::new();
+    filters::weigh(&logits, 0.0, &params(1.0), &mut candidates);
     filters::top_p(&mut candidates, 0.5);
     assert_eq!(candidates.len(), 500);
     assert!(candidates.iter().enumerate().all(|(i, c)| c.token as usize == i), "ties keep the lowest ids");

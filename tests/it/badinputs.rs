@@ -247,3 +247,25 @@ macro_rules! files {
 }
 
 files!(ids salts schemas json choices prompts tokens integers floats logprobs content templates length stops tools types good);
+
+/// G3: as many schemas as requests. Those that were compiled are forgotten again.
+#[tokio::test]
+async fn schemas_do_not_pile_up() {
+    let server = Server::start(&[]);
+    let ask = async |index: usize| {
+        let schema = json!({"type": "object", "properties": {format!("key_{index}"): {"type": "integer"}}, "required": [format!("key_{index}")]});
+        let body = json!({"prompt": "The fox", "max_tokens": 2, "guided_json": schema});
+        let answer = Client::new().post(server.at("/v1/completions")).json(&body).send().await.expect("an answer");
+        assert_eq!(answer.status(), 200);
+    };
+    for index in 0..200 {
+        ask(index).await;
+    }
+    let before = memory(&server);
+    for index in 200..900 {
+        ask(index).await;
+    }
+    let grown = memory(&server).saturating_sub(before);
+    assert!(grown < 32 << 10, "{grown} KiB more after 700 schemas");
+    assert_eq!(server.metric("forebay_panics_total").await, 0.0);
+}

@@ -24,7 +24,8 @@ import urllib.request
 import venv
 
 VERSION = "0.3.36"  # of llama-cpp-python
-BUILD_TOOLS = ["scikit-build-core==1.1.2", "cmake==4.4.4", "ninja==1.13.2", "numpy==2.4.6", "gguf==0.19.0"]
+BUILD_TOOLS = ["scikit-build-core==1.1.2", "cmake==4.4.4", "ninja==1.13.2", "numpy==2.4.6", "gguf==0.19.0",
+               "typing_extensions==4.16.0"]
 TARGETS = ["llama-server", "llama-quantize", "llama-bench", "llama-batched-bench"]
 STEPS = 32
 CLEAR_LEAD = 0.05
@@ -46,10 +47,11 @@ def run(*command, **options):
 def python():
     """The interpreter of an environment with the build tools."""
     environment = CACHE / "venv"
-    if not (environment / "ready").exists():
+    ready = environment / "ready"
+    if not ready.exists() or ready.read_text() != " ".join(BUILD_TOOLS):
         venv.create(environment, with_pip=True)
         run(environment / "bin/pip", "install", "--quiet", *BUILD_TOOLS)
-        (environment / "ready").touch()
+        ready.write_text(" ".join(BUILD_TOOLS))
     return environment / "bin/python"
 
 

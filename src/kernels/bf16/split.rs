@@ -27,14 +27,14 @@ impl Split {
         let tiles = self.count.div_ceil(TILE);
         self.height = self.count.div_ceil(tiles);
         self.pairs.resize(tiles * self.groups, bytemuck::Zeroable::zeroed());
-        let groups = self.groups;
-        let starts: Vec<usize> = (0..tiles).map(|tile| self.start(tile)).collect();
-        let (pairs, height) = (Shared::new(&mut self.pairs), self.height);
+        let Split { count, height, groups, .. } = *self;
+        let pairs = Shared::new(&mut self.pairs);
         for_each_index(tiles, x.len(), |tile| {
             // SAFETY: every tile is dealt once, and tiles do not overlap here.
             let pairs = unsafe { pairs.part(tile * groups..(tile + 1) * groups) };
+            let start = start(tile, height, count);
             for r in 0..height {
-                let row = &x[(starts[tile] + r) * inputs..][..inputs];
+                let row = &x[(start + r) * inputs..][..inputs];
                 for (pairs, x) in pairs.iter_mut().zip(row.as_chunks::<GROUP>().0) {
                     split(x, r, pairs);
                 }
@@ -52,13 +52,18 @@ impl Split {
 
     /// The first row of a tile.
     pub fn start(&self, tile: usize) -> usize {
-        (tile * self.height).min(self.count - self.height)
+        start(tile, self.height, self.count)
     }
 
     /// All groups of a tile.
     pub fn tile(&self, tile: usize) -> &[Pairs] {
         &self.pairs[tile * self.groups..][..self.groups]
     }
+}
+
+/// The first row of a tile of `height`, of `count` rows in all.
+fn start(tile: usize, height: usize, count: usize) -> usize {
+    (tile * height).min(count - height)
 }
 
 fn split(x: &[f32; GROUP], r: usize, pairs: &mut Pairs) {

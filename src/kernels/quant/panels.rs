@@ -1,5 +1,7 @@
 //! Weights as panels of 16 outputs, in memory of their own.
 
+use std::cell::RefCell;
+
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
@@ -101,15 +103,20 @@ impl Panels {
         assert!(output < self.outputs && out.len() == self.inputs(), "row {output} of {}", self.outputs);
         let (header, codes) = self.panel(output / PANEL);
         let n = output % PANEL;
-        let mut scales = vec![GroupScales { scale: [0.0; PANEL], second: [0.0; PANEL] }; self.groups];
-        expand::scales(self.format, header, &mut scales);
-        let groups = codes.chunks_exact(self.format.codes.bytes());
-        for ((group, scales), out) in groups.zip(&scales).zip(out.as_chunks_mut::<GROUP>().0) {
-            let mut wide = [0; GROUP_CODES];
-            expand::codes(self.format.codes, group, &mut wide);
-            let codes = std::array::from_fn(|k| wide[64 * (k / 4) + 4 * n + k % 4]);
-            weights(self.format, &codes, scales, n, out);
+        thread_local! {
+            static SCALES: RefCell<Vec<GroupScales>> = const { RefCell::new(Vec::new()) };
         }
+        SCALES.with_borrow_mut(|scales| {
+            scales.resize(self.groups, GroupScales { scale: [0.0; PANEL], second: [0.0; PANEL] });
+            expand::scales(self.format, header, scales);
+            let groups = codes.chunks_exact(self.format.codes.bytes());
+            for ((group, scales), out) in groups.zip(scales).zip(out.as_chunks_mut::<GROUP>().0) {
+                let mut wide = [0; GROUP_CODES];
+                expand::codes(self.format.codes, group, &mut wide);
+                let codes = std::array::from_fn(|k| wide[64 * (k / 4) + 4 * n + k % 4]);
+                weights(self.format, &codes, scales, n, out);
+            }
+        });
     }
 }
 

@@ -21,11 +21,14 @@ impl Buffers {
     pub fn take(&self, len: usize) -> Buffer {
         let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The smallest that is large enough, else the largest, which grows.
-        let fits = spare.iter().enumerate().filter(|(_, memory)| memory.len() >= len).min_by_key(|(_, m)| m.len());
-        let index = fits.or_else(|| spare.iter().enumerate().max_by_key(|(_, memory)| memory.len())).map(|(i, _)| i);
+        let room = |(_, memory): &(usize, &Vec<f32>)| memory.capacity();
+        let fits = spare.iter().enumerate().filter(|(_, memory)| memory.capacity() >= len).min_by_key(room);
+        let index = fits.or_else(|| spare.iter().enumerate().max_by_key(room)).map(|(i, _)| i);
         let mut memory = index.map(|index| spare.swap_remove(index)).unwrap_or_default();
         drop(spare);
         if memory.len() < len {
+            // Not twice of what was there, as a list would grow: this one never holds more than it is asked for.
+            memory.reserve_exact(len - memory.len());
             memory.resize(len, 0.0);
         }
         Buffer { memory, len, home: self.clone() }

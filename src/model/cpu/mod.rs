@@ -9,9 +9,9 @@ use super::backend::{AttentionShape, Backend, DeviceError, Result};
 use super::batch::Step;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
-use super::spec::Activation;
+use super::spec::{Activation, DecoderSpec};
 use super::weights::Numbers;
-use crate::kernels::attention::{self, Cache, Chunk, Geometry, Queries, Shape};
+use crate::kernels::attention::{self, Cache, Geometry, Queries, Shape};
 use crate::kernels::quant::Rows;
 use crate::kernels::{activation, norm, rope};
 use buffers::{Buffer, Buffers};
@@ -24,10 +24,9 @@ pub(super) struct Cpu {
     rounded: Mutex<Rows>,
 }
 
-pub(super) struct Plan {
-    step: Step,
-    angles: Angles,
-    chunks: Vec<Chunk>,
+pub(super) struct Plan<'a> {
+    step: &'a Step,
+    angles: &'a Angles,
 }
 
 impl Cpu {
@@ -45,7 +44,7 @@ impl Backend for Cpu {
     type Matrix = Matrix;
     type Vector = Vec<f32>;
     type Kv = Cache;
-    type Plan = Plan;
+    type Plan<'a> = Plan<'a>;
 
     fn matrix(&self, numbers: Numbers, outputs: usize, inputs: usize) -> Result<Matrix> {
         Matrix::new(numbers, outputs, inputs)
@@ -61,17 +60,11 @@ impl Backend for Cpu {
         Cache::zeroed(dtype, geometry).map_err(|error| DeviceError(format!("the KV cache: {error}")))
     }
 
-    fn plan(&self, step: Step, angles: Angles, _windows: &[Option<usize>]) -> Result<Plan> {
-        let chunk = |chunk: &super::batch::Chunk| Chunk {
-            rows: chunk.rows.clone(),
-            position: step.positions[chunk.rows.start] as usize,
-            table: chunk.table.clone(),
-        };
-        let chunks = step.chunks.iter().map(chunk).collect();
-        Ok(Plan { step, angles, chunks })
+    fn plan<'a>(&self, step: &'a Step, angles: &'a Angles, _spec: &DecoderSpec) -> Result<Plan<'a>> {
+        Ok(Plan { step, angles })
     }
 
-    fn embed(&self, table: &Matrix, plan: &Plan) -> Result<Buffer> {
+    fn embed(&self, table: &Matrix, plan: &Plan<'_>) -> Result<Buffer> {
         let width = table.inputs();
         let mut out = self.buffers.take(plan.step.tokens.len() * width);
         for (row, &token) in out.chunks_exact_mut(width).zip(&plan.step.tokens) {
@@ -129,20 +122,20 @@ impl Backend for Cpu {
         Ok(y)
     }
 
-    fn rope(&self, mut x: Buffer, plan: &Plan, head_dim: usize) -> Result<Buffer> {
+    fn rope(&self, mut x: Buffer, plan: &Plan<'_>, head_dim: usize) -> Result<Buffer> {
         rope::rotate(&mut x, &plan.angles.cos, &plan.angles.sin, head_dim);
         Ok(x)
     }
 
-    fn store(&self, kv: &mut Cache, plan: &Plan, k: &Buffer, v: &Buffer) -> Result<()> {
+    fn store(&self, kv: &mut Cache, plan: &Plan<'_>, k: &Buffer, v: &Buffer) -> Result<()> {
         kv.write(&plan.step.slots, k, v);
         Ok(())
     }
 
-    fn attention(&self, q: &Buffer, kv: &Cache, plan: &Plan, shape: &AttentionShape) -> Result<Buffer> {
+    fn attention(&self, q: &Buffer, kv: &Cache, plan: &Plan<'_>, shape: &AttentionShape) -> Result<Buffer> {
         let mut out = self.buffers.take(q.len());
         let shape = Shape { heads: shape.heads, scale: shape.scale, window: shape.window };
-        let queries = Queries { q, chunks: &plan.chunks, tables: &plan.step.tables };
+        let queries = Queries { q, chunks: &plan.step.chunks, tables: &plan.step.tables };
         attention::attention(&queries, kv, &shape, &mut out);
         Ok(out)
     }
@@ -154,7 +147,7 @@ impl Backend for Cpu {
         Ok(gate)
     }
 
-    fn select(&self, x: Buffer, plan: &Plan) -> Result<Buffer> {
+    fn select(&self, x: Buffer, plan: &Plan<'_>) -> Result<Buffer> {
         let rows = plan.step.tokens.len();
         if plan.step.selected.len() == rows {
             return Ok(x);
