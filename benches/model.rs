@@ -30,6 +30,8 @@ fn main() {
     let name = path.map_or("builtin".into(), |path| path.to_string_lossy().into_owned());
     let name = name.rsplit('/').next().unwrap_or(&name);
     if wanted("prefill") {
+        // As `llama-bench` does: the first run finds cold buffers.
+        prefill(&mut model);
         report(name, "prefill", 1, best(repetitions, || prefill(&mut model)));
     }
     for sequences in [1, 8, 32] {
