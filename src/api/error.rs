@@ -79,9 +79,11 @@ pub fn face(error: &RequestError) -> Face {
         E::InvalidJson { .. } => Face::bad_request("invalid_json"),
         E::InvalidValue { param, .. } => Face::bad_request("invalid_value").about(param),
         E::Unsupported { param, .. } => Face::bad_request("unsupported_parameter").about(param),
+        E::GrammarTooComplex { param, .. } => Face::bad_request("grammar_too_complex").about(param),
         E::EmptyPrompt => Face::bad_request("empty_prompt").about("prompt"),
         E::ContextLength { .. } => Face::bad_request("context_length_exceeded"),
         E::Template { .. } => Face::bad_request("invalid_value").about("messages"),
+        E::TemplateLimit { .. } => Face::bad_request("template_limit").about("messages"),
         E::ModelNotFound { .. } => {
             Face::new(StatusCode::NOT_FOUND, "not_found_error", "model_not_found").about("model")
         }
@@ -175,6 +177,8 @@ mod tests {
             (E::EmptyPrompt, 400, "empty_prompt"),
             (E::ContextLength { prompt: 9, limit: 8 }, 400, "context_length_exceeded"),
             (E::Template { message: text() }, 400, "invalid_value"),
+            (E::TemplateLimit { message: text() }, 400, "template_limit"),
+            (E::GrammarTooComplex { param: text(), message: text() }, 400, "grammar_too_complex"),
             (E::ModelNotFound { model: text() }, 404, "model_not_found"),
             (E::RouteNotFound { path: text() }, 404, "not_found"),
             (E::Forbidden { message: text() }, 403, "forbidden"),
@@ -193,6 +197,7 @@ mod tests {
             (E::EngineStopped, 503, "worker_unavailable"),
             (E::Aborted, 500, "aborted"),
             (E::NonFiniteLogits, 500, "non_finite_logits"),
+            (E::Grammar { message: text() }, 400, "grammar_failed"),
             (E::StepFailed, 500, "step_failed"),
             (E::Internal, 500, "internal_error"),
         ]

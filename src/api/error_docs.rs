@@ -26,11 +26,22 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             },
             "a parameter that we know and cannot honour; with `?strict=1` also what would be ignored",
         ),
+        (
+            E::GrammarTooComplex {
+                param: text("guided_regex"),
+                message: text("has 1048576 bytes, at most 8192 are allowed"),
+            },
+            "a schema or grammar is larger, deeper or harder to compile than the server allows",
+        ),
         (E::EmptyPrompt, "`prompt` or one of its entries is empty"),
         (E::ContextLength { prompt: 1_200, limit: 1_024 }, "the prompt leaves no room for a token in the context"),
         (
             E::Template { message: text("Conversation roles must alternate user/assistant") },
-            "the model's chat template raised an exception, failed, or worked for too long; the model has none",
+            "the model's chat template raised an exception or failed; the model has none",
+        ),
+        (
+            E::TemplateLimit { message: text("the chat template needs more than 200000 steps for these messages") },
+            "the model's chat template worked or wrote too much for these messages",
         ),
         (E::ModelNotFound { model: text("gpt-17") }, "`model` is not served here"),
         (E::RouteNotFound { path: text("/v1/nothing") }, "no such route"),
@@ -82,7 +93,12 @@ fn document() -> String {
     for (error, when) in examples() {
         let face = face(&error);
         let param = match (&error, &face.param) {
-            (RequestError::InvalidValue { .. } | RequestError::Unsupported { .. }, _) => "its name".to_owned(),
+            (
+                RequestError::InvalidValue { .. }
+                | RequestError::Unsupported { .. }
+                | RequestError::GrammarTooComplex { .. },
+                _,
+            ) => "its name".to_owned(),
             (_, Some(param)) => format!("`{param}`"),
             (_, None) => String::new(),
         };

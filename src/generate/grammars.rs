@@ -25,7 +25,7 @@ pub struct GrammarConfig {
 
 impl Default for GrammarConfig {
     fn default() -> GrammarConfig {
-        GrammarConfig { max_bytes: 256 << 10, compile_timeout: Duration::from_secs(10), cache_entries: 128 }
+        GrammarConfig { max_bytes: 256 << 10, compile_timeout: Duration::from_secs(2), cache_entries: 128 }
     }
 }
 
@@ -63,17 +63,19 @@ impl Grammars {
 
     /// The grammar of `raw`. What cannot be compiled, or not in time, is the client's to change: the error names its field.
     pub async fn compile(self: &Arc<Self>, raw: &RawGrammar) -> Result<Grammar, RequestError> {
-        let refuse = |message: String| RequestError::invalid(raw.param.clone(), message);
         if let Some(grammar) = self.known(&raw.spec) {
             return Ok(grammar);
         }
         let late = || format!("took longer than {} ms to compile", self.config.compile_timeout.as_millis());
         match timeout(self.config.compile_timeout, self.compiled(&raw.spec)).await {
-            Err(_) => Err(refuse(late())),
+            Err(_) => Err(RequestError::GrammarTooComplex { param: raw.param.clone(), message: late() }),
             Ok(Err(GrammarError::NoBytes)) => {
                 Err(RequestError::Unsupported { param: raw.param.clone(), message: GrammarError::NoBytes.to_string() })
             }
-            Ok(Err(error)) => Err(refuse(error.to_string())),
+            Ok(Err(error)) if error.is_limit() => {
+                Err(RequestError::GrammarTooComplex { param: raw.param.clone(), message: error.to_string() })
+            }
+            Ok(Err(error)) => Err(RequestError::invalid(raw.param.clone(), error.to_string())),
             Ok(Ok(grammar)) => Ok(grammar),
         }
     }
@@ -158,7 +160,7 @@ mod tests {
         let grammars = grammars(Duration::from_millis(20));
         let others = Arc::clone(&grammars.places).acquire_many_owned(PLACES as u32).await.unwrap();
         let refused = grammars.compile(&raw("a+")).await.unwrap_err();
-        let RequestError::InvalidValue { message, .. } = refused else { panic!("{refused}") };
+        let RequestError::GrammarTooComplex { message, .. } = refused else { panic!("{refused}") };
         assert_eq!(message, "took longer than 20 ms to compile");
         drop(others);
         assert_eq!(grammars.places.available_permits(), PLACES, "nobody waits any more");

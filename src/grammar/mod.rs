@@ -62,6 +62,9 @@ pub enum GrammarError {
     /// Said by the compiler, shortened.
     #[error("{0}")]
     Invalid(String),
+    /// Compiling it, or following it, would take more than the server gives.
+    #[error("{0}")]
+    TooComplex(String),
     #[error("has {bytes} bytes, at most {limit} are allowed")]
     TooLarge { bytes: usize, limit: usize },
     #[error("is nested deeper than {limit} levels")]
@@ -71,6 +74,23 @@ pub enum GrammarError {
     /// A word's text depends on its neighbours.
     #[error("the model's tokenizer has no fixed text for each token, so nothing can be enforced")]
     NoBytes,
+}
+
+impl GrammarError {
+    /// Whether a smaller grammar of the same kind might do.
+    pub fn is_limit(&self) -> bool {
+        match self {
+            GrammarError::TooComplex(_) | GrammarError::TooLarge { .. } | GrammarError::TooDeep { .. } => true,
+            GrammarError::Invalid(_) | GrammarError::Unsatisfiable | GrammarError::NoBytes => false,
+        }
+    }
+
+    /// What the compiler said. It tells limits from mistakes in words alone.
+    fn said(error: String) -> GrammarError {
+        const LIMITS: [&str; 5] = ["too large", "too big", "too many", "fuel", "max is"];
+        let limit = LIMITS.iter().any(|word| error.contains(word));
+        if limit { GrammarError::TooComplex(error) } else { GrammarError::Invalid(error) }
+    }
 }
 
 /// A matcher met a limit, or a token that its grammar does not have; it can only be rewound.

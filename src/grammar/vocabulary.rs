@@ -94,7 +94,7 @@ impl Vocabulary {
         if let Some(error) = fresh.get_error() {
             let error = brief(error);
             let unsatisfiable = error.starts_with("Unsatisfiable");
-            return Err(if unsatisfiable { GrammarError::Unsatisfiable } else { GrammarError::Invalid(error) });
+            return Err(if unsatisfiable { GrammarError::Unsatisfiable } else { GrammarError::said(error) });
         }
         let grammar = Grammar(Arc::new(Compiled { fresh, eos: Arc::clone(&self.eos), width: self.width }));
         try_out(&grammar)?;
@@ -112,10 +112,10 @@ fn try_out(grammar: &Grammar) -> Result<(), GrammarError> {
             Err(error) if error.0 == StopReason::NoExtensionBias.to_string() => {
                 return Err(GrammarError::Unsatisfiable);
             }
-            Err(error) => return Err(GrammarError::Invalid(error.0)),
+            Err(error) => return Err(GrammarError::said(error.0)),
         };
         match mask.first_text() {
-            Some(token) => matcher.accept(token).map_err(|error| GrammarError::Invalid(error.0))?,
+            Some(token) => matcher.accept(token).map_err(|error| GrammarError::said(error.0))?,
             // Nothing at all, or only the end.
             None if step == 0 => return Err(GrammarError::Unsatisfiable),
             None => break,

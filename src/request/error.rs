@@ -11,6 +11,9 @@ pub enum RequestError {
     InvalidValue { param: String, message: String },
     #[error("'{param}' is not supported: {message}")]
     Unsupported { param: String, message: String },
+    /// What its parameter asks to enforce would cost more than the server gives.
+    #[error("'{param}': {message}")]
+    GrammarTooComplex { param: String, message: String },
     #[error("the prompt is empty")]
     EmptyPrompt,
     #[error(
@@ -19,6 +22,9 @@ pub enum RequestError {
     ContextLength { prompt: usize, limit: u32 },
     #[error("the chat template refused the messages: {message}")]
     Template { message: String },
+    /// It did more, or wrote more, than any template needs.
+    #[error("{message}")]
+    TemplateLimit { message: String },
     #[error("the model '{model}' does not exist")]
     ModelNotFound { model: String },
     #[error("there is no such route: {path}")]

@@ -130,7 +130,7 @@ impl ChatMessage {
 }
 
 /// A salt is kept with each first block of its requests.
-const MAX_SALT_BYTES: usize = 256;
+const MAX_SALT_BYTES: usize = 128;
 
 impl RawRequest {
     /// Checks everything that needs no tokenizer. `entropy` becomes the seed when the client gave none.
@@ -188,9 +188,11 @@ impl RawRequest {
 
     fn cache_use(&self) -> Result<CacheUse, RequestError> {
         let salt = self.cache_salt.as_deref().unwrap_or_default();
-        let odd = salt.is_empty() || salt.len() > MAX_SALT_BYTES || salt.chars().any(char::is_control);
+        // No path, no address; base64 as vLLM's documentation shows it, in its alphabet for URLs.
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-+=".contains(&byte);
+        let odd = salt.is_empty() || salt.len() > MAX_SALT_BYTES || !salt.bytes().all(plain);
         if self.cache_salt.is_some() && odd {
-            let message = format!("must have 1 to {MAX_SALT_BYTES} bytes and no control characters");
+            let message = format!("must have 1 to {MAX_SALT_BYTES} characters of a-z, A-Z, 0-9, _, -, + and =");
             return Err(RequestError::invalid("cache_salt", message));
         }
         Ok(CacheUse { declined: self.cache_prompt == Some(false), salt: salt.into() })
