@@ -253,6 +253,7 @@ fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
         device: device(read)?,
         format: read.one_of("model.load_format", &formats)?,
         seed: read.integer("model.seed")?,
+        context: read.auto("engine.max_model_len")?.map(|n| n as u32),
         kv_dtype: kv_dtype(read)?,
     };
     Ok(ModelConfig {

@@ -17,6 +17,7 @@
 //!
 //! activation, rope → lanes (sixteen floats on every instruction set)
 //! attention, norm   → lanes, dot (the fixed order of additions)
+//! routing            (which experts a token goes to)
 //! ```
 
 pub mod activation;
@@ -33,3 +34,4 @@ pub mod parallel;
 mod pool;
 pub mod quant;
 pub mod rope;
+pub mod routing;

@@ -1,22 +1,44 @@
 //! `config.json` to [`DecoderSpec`]: one short function per architecture, over what they all share.
 //!
-//! To add one: a row in [`ARCHITECTURES`], a function of about ten lines, its golden logits.
+//! To add one: a row in [`ARCHITECTURES`], a function of about ten lines, its golden logits (`docs/adding-a-model.md`).
 
 use std::ops::RangeInclusive;
 
 use super::error::LoadError;
 use super::json::Fields;
-use super::spec::{Activation, Bias, DecoderSpec, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling};
+use super::spec::{Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, Scales};
+use super::weights::names::Renamed;
+
+mod rope;
 
 type Read = fn(&Fields) -> Result<DecoderSpec, LoadError>;
+/// For heads of this width; at least one.
+type ReadRopes = fn(&Fields, usize) -> Result<Vec<Rope>, LoadError>;
 
-/// Class name in `architectures`, name in `model_type`, reader.
-const ARCHITECTURES: [(&str, &str, Read); 5] = [
-    ("LlamaForCausalLM", "llama", llama),
-    ("MistralForCausalLM", "mistral", mistral),
-    ("Qwen2ForCausalLM", "qwen2", qwen2),
-    ("Qwen3ForCausalLM", "qwen3", qwen3),
-    ("Olmo2ForCausalLM", "olmo2", olmo2),
+/// Class name in `architectures`, name in `model_type`, reader, and where its tensors have other names than a Llama's.
+type Architecture = (&'static str, &'static str, Read, Renamed);
+
+const ARCHITECTURES: [Architecture; 12] = [
+    ("LlamaForCausalLM", "llama", llama, &[]),
+    ("MistralForCausalLM", "mistral", mistral, &[]),
+    ("MixtralForCausalLM", "mixtral", mixtral, MIXTRAL),
+    ("Qwen2ForCausalLM", "qwen2", qwen2, &[]),
+    ("Qwen3ForCausalLM", "qwen3", qwen3, &[]),
+    ("Qwen3MoeForCausalLM", "qwen3_moe", qwen3_moe, &[]),
+    ("Olmo2ForCausalLM", "olmo2", olmo2, &[]),
+    ("Gemma2ForCausalLM", "gemma2", gemma2, &[]),
+    ("Gemma3ForCausalLM", "gemma3_text", gemma3, &[]),
+    ("Phi3ForCausalLM", "phi3", phi3, &[]),
+    ("GraniteForCausalLM", "granite", granite, &[]),
+    ("SmolLM3ForCausalLM", "smollm3", smollm3, &[]),
+];
+
+const MIXTRAL: Renamed = &[
+    ("mlp.gate.", "block_sparse_moe.gate."),
+    ("mlp.experts.", "block_sparse_moe.experts."),
+    (".gate_proj.", ".w1."),
+    (".up_proj.", ".w3."),
+    (".down_proj.", ".w2."),
 ];
 
 // Far beyond any published model, small enough that products of any three fit a u64.
@@ -26,28 +48,38 @@ pub(super) const MAX_LAYERS: usize = 4096;
 pub(super) const MAX_HEADS: usize = 4096;
 pub(super) const MAX_HEAD_DIM: usize = 4096;
 pub(super) const MAX_POSITIONS: usize = 1 << 28;
+pub(super) const MAX_EXPERTS: usize = 4096;
 pub(super) const FACTOR: RangeInclusive<f64> = 1.0..=1e6;
 pub(super) const THETA: RangeInclusive<f64> = 1.0..=1e15;
+/// Of multipliers and caps.
+pub(super) const MULTIPLIER: RangeInclusive<f64> = 1e-9..=1e9;
 
 /// Reads a model's `config.json`.
 pub(super) fn read_spec(config: &Fields) -> Result<DecoderSpec, LoadError> {
-    let class = class(config)?;
-    let kind = config.text("model_type")?;
-    let row = ARCHITECTURES.iter().find(|(known, model_type, _)| match class {
-        Some(class) => class == *known,
-        None => kind == Some(model_type),
-    });
-    let Some((_, _, read)) = row else {
-        return Err(LoadError::Architecture {
-            path: config.path().to_path_buf(),
-            found: class.or(kind).unwrap_or("(not given)").to_string(),
-            supported: ARCHITECTURES.map(|(class, ..)| class).join(", "),
-        });
-    };
+    let (_, _, read, _) = architecture(config)?;
     if config.get("quantization_config").is_some() {
         return Err(config.broken("quantization_config", "must be absent: quantised checkpoints are not supported"));
     }
     read(config)
+}
+
+/// Where a checkpoint's tensors have other names than a Llama's.
+pub(super) fn renamed(config: &Fields) -> Result<Renamed, LoadError> {
+    Ok(architecture(config)?.3)
+}
+
+fn architecture(config: &Fields) -> Result<Architecture, LoadError> {
+    let class = class(config)?;
+    let kind = config.text("model_type")?;
+    let row = ARCHITECTURES.into_iter().find(|(known, model_type, ..)| match class {
+        Some(class) => class == *known,
+        None => kind == Some(model_type),
+    });
+    row.ok_or_else(|| LoadError::Architecture {
+        path: config.path().to_path_buf(),
+        found: class.or(kind).unwrap_or("(not given)").to_string(),
+        supported: ARCHITECTURES.map(|(class, ..)| class).join(", "),
+    })
 }
 
 /// What the model calls its architecture, supported or not.
@@ -68,7 +100,14 @@ fn llama(config: &Fields) -> Result<DecoderSpec, LoadError> {
 fn mistral(config: &Fields) -> Result<DecoderSpec, LoadError> {
     let mut spec = base(config, None)?;
     let window = config.integer("sliding_window", 1..=MAX_POSITIONS)?;
-    spec.layers.fill(LayerSpec { window });
+    spec.layers.fill(LayerSpec { window, ..LayerSpec::PLAIN });
+    Ok(spec)
+}
+
+fn mixtral(config: &Fields) -> Result<DecoderSpec, LoadError> {
+    let mut spec = mistral(config)?;
+    spec.layers.iter_mut().for_each(|layer| layer.routed = true);
+    spec.experts = Some(experts(config, "num_local_experts", spec.intermediate, true)?);
     Ok(spec)
 }
 
@@ -80,26 +119,134 @@ fn qwen2(config: &Fields) -> Result<DecoderSpec, LoadError> {
 }
 
 fn qwen3(config: &Fields) -> Result<DecoderSpec, LoadError> {
-    let bias = config.flag("attention_bias")?.unwrap_or(false);
     let mut spec = base(config, Some(128))?;
-    spec.bias = Bias { qkv: bias, attention_output: bias, mlp: false };
+    spec.bias = attention_bias(config)?;
     spec.qk_norm = QkNorm::PerHead;
     qwen_windows(config, &mut spec.layers)?;
     Ok(spec)
 }
 
+fn qwen3_moe(config: &Fields) -> Result<DecoderSpec, LoadError> {
+    let mut spec = qwen3(config)?;
+    let width = config.required_integer("moe_intermediate_size", 1..=MAX_WIDTH)?;
+    // The newer spelling is that of Mixtral.
+    let count = if config.get("num_experts").is_some() { "num_experts" } else { "num_local_experts" };
+    let normalised = config.flag("norm_topk_prob")?.unwrap_or(false);
+    spec.experts = Some(experts(config, count, width, normalised)?);
+    let step = config.integer("decoder_sparse_step", 1..=MAX_LAYERS)?.unwrap_or(1);
+    let dense = config.integers("mlp_only_layers", 0..=MAX_LAYERS)?.unwrap_or_default();
+    for (index, layer) in spec.layers.iter_mut().enumerate() {
+        layer.routed = (index + 1).is_multiple_of(step) && !dense.contains(&index);
+    }
+    Ok(spec)
+}
+
 fn olmo2(config: &Fields) -> Result<DecoderSpec, LoadError> {
-    let bias = config.flag("attention_bias")?.unwrap_or(false);
     let mut spec = base(config, None)?;
-    spec.bias = Bias { qkv: bias, attention_output: bias, mlp: false };
+    spec.bias = attention_bias(config)?;
     spec.norms = NormPlacement::Post;
     spec.qk_norm = QkNorm::Full;
     Ok(spec)
 }
 
+/// What both Gemmas have.
+fn gemma(config: &Fields, ropes: ReadRopes) -> Result<DecoderSpec, LoadError> {
+    let mut spec = base_with(config, Some(256), ropes)?;
+    if config.get("hidden_activation").is_none() {
+        spec.activation = Activation::GeluTanh;
+    }
+    spec.bias = attention_bias(config)?;
+    spec.norms = NormPlacement::Both;
+    spec.norm_offset = 1.0;
+    spec.tied = config.flag("tie_word_embeddings")?.unwrap_or(true);
+    spec.scales.embedding = (spec.hidden as f32).sqrt();
+    let scalar = config.number("query_pre_attn_scalar", MULTIPLIER)?.unwrap_or(256.0);
+    spec.attention_scale = scalar.powf(-0.5) as f32;
+    spec.attention_cap = config.number("attn_logit_softcapping", MULTIPLIER)?.map(|cap| cap as f32);
+    spec.logit_cap = config.number("final_logit_softcapping", MULTIPLIER)?.map(|cap| cap as f32);
+    Ok(spec)
+}
+
+fn gemma2(config: &Fields) -> Result<DecoderSpec, LoadError> {
+    let mut spec = gemma(config, rope::single)?;
+    let window = config.integer("sliding_window", 1..=MAX_POSITIONS)?;
+    let sliding = sliding_layers(config, spec.layers.len(), |index| index % 2 == 0)?;
+    for (layer, sliding) in spec.layers.iter_mut().zip(sliding) {
+        layer.window = window.filter(|_| sliding);
+    }
+    Ok(spec)
+}
+
+/// Layers with a window have a rope of their own, the second one.
+fn gemma3(config: &Fields) -> Result<DecoderSpec, LoadError> {
+    let mut spec = gemma(config, rope::global_and_local)?;
+    spec.qk_norm = QkNorm::PerHead;
+    let window = config.required_integer("sliding_window", 1..=MAX_POSITIONS)?;
+    let pattern = config.integer("sliding_window_pattern", 1..=MAX_LAYERS)?.unwrap_or(6);
+    let sliding = sliding_layers(config, spec.layers.len(), |index| !(index + 1).is_multiple_of(pattern))?;
+    for (layer, sliding) in spec.layers.iter_mut().zip(sliding) {
+        (layer.window, layer.rope) = if sliding { (Some(window), Some(1)) } else { (None, Some(0)) };
+    }
+    Ok(spec)
+}
+
+fn phi3(config: &Fields) -> Result<DecoderSpec, LoadError> {
+    let mut spec = mistral(config)?;
+    spec.fused = true;
+    Ok(spec)
+}
+
+fn granite(config: &Fields) -> Result<DecoderSpec, LoadError> {
+    let mut spec = llama(config)?;
+    let factor = |key| Ok::<f32, LoadError>(config.number(key, MULTIPLIER)?.unwrap_or(1.0) as f32);
+    spec.attention_scale = factor("attention_multiplier")?;
+    spec.scales = Scales {
+        embedding: factor("embedding_multiplier")?,
+        residual: factor("residual_multiplier")?,
+        logits: 1.0 / factor("logits_scaling")?,
+    };
+    Ok(spec)
+}
+
+fn smollm3(config: &Fields) -> Result<DecoderSpec, LoadError> {
+    let mut spec = llama(config)?;
+    spec.tied = config.flag("tie_word_embeddings")?.unwrap_or(true);
+    qwen_windows(config, &mut spec.layers)?;
+    let interval = config.integer("no_rope_layer_interval", 1..=MAX_LAYERS)?.unwrap_or(4);
+    // A trap: 1 means that a layer has a rope.
+    let flags = config.integers("no_rope_layers", 0..=1)?.filter(|flags| !flags.is_empty());
+    if flags.as_ref().is_some_and(|flags| flags.len() != spec.layers.len()) {
+        return Err(one_for_each_layer(config, "no_rope_layers", spec.layers.len()));
+    }
+    for (index, layer) in spec.layers.iter_mut().enumerate() {
+        let rotates = flags.as_ref().map_or(!(index + 1).is_multiple_of(interval), |flags| flags[index] == 1);
+        layer.rope = rotates.then_some(0);
+    }
+    Ok(spec)
+}
+
+fn attention_bias(config: &Fields) -> Result<Bias, LoadError> {
+    let bias = config.flag("attention_bias")?.unwrap_or(false);
+    Ok(Bias { qkv: bias, attention_output: bias, mlp: false })
+}
+
+fn experts(config: &Fields, count: &str, intermediate: usize, normalised: bool) -> Result<Experts, LoadError> {
+    let key = "num_experts_per_tok";
+    let (count, per_token) =
+        (config.required_integer(count, 1..=MAX_EXPERTS)?, config.required_integer(key, 1..=MAX_EXPERTS)?);
+    if per_token > count {
+        return Err(config.broken(key, &format!("must be at most the number of experts, {count}")));
+    }
+    Ok(Experts { count, per_token, intermediate, normalised })
+}
+
 /// What the architectures share, as Llama has it. `head_dim` is the default of a missing key; `None`: heads share the
 /// hidden width.
 fn base(config: &Fields, head_dim: Option<usize>) -> Result<DecoderSpec, LoadError> {
+    base_with(config, head_dim, rope::single)
+}
+
+fn base_with(config: &Fields, head_dim: Option<usize>, ropes: ReadRopes) -> Result<DecoderSpec, LoadError> {
     let hidden = config.required_integer("hidden_size", 1..=MAX_WIDTH)?;
     let heads = config.required_integer("num_attention_heads", 1..=MAX_HEADS)?;
     let kv_heads = config.integer("num_key_value_heads", 1..=MAX_HEADS)?.unwrap_or(heads);
@@ -119,6 +266,9 @@ fn base(config: &Fields, head_dim: Option<usize>) -> Result<DecoderSpec, LoadErr
         return Err(config.broken("head_dim", &format!("must be even for rotary positions, is {head_dim}")));
     }
     let layers = config.required_integer("num_hidden_layers", 1..=MAX_LAYERS)?;
+    let ropes = ropes(config, head_dim)?;
+    let context = config.required_integer("max_position_embeddings", 1..=MAX_POSITIONS)?;
+    let context = rope::stretched(context, &ropes[0]).min(MAX_POSITIONS);
     Ok(DecoderSpec {
         vocab: config.required_integer("vocab_size", 1..=MAX_VOCAB)?,
         hidden,
@@ -126,23 +276,32 @@ fn base(config: &Fields, head_dim: Option<usize>) -> Result<DecoderSpec, LoadErr
         heads,
         kv_heads,
         head_dim,
-        layers: vec![LayerSpec { window: None }; layers],
+        layers: vec![LayerSpec::PLAIN; layers],
         norms: NormPlacement::Pre,
         norm_eps: config.number("rms_norm_eps", 0.0..=1.0)?.unwrap_or(1e-6) as f32,
+        norm_offset: 0.0,
         qk_norm: QkNorm::None,
         bias: Bias::default(),
         activation: activation(config)?,
-        rope: rope(config)?,
+        experts: None,
+        fused: false,
+        ropes,
+        scales: Scales::default(),
         attention_scale: (head_dim as f64).powf(-0.5) as f32,
+        attention_cap: None,
+        logit_cap: None,
         tied: config.flag("tie_word_embeddings")?.unwrap_or(false),
-        max_position_embeddings: config.required_integer("max_position_embeddings", 1..=MAX_POSITIONS)? as u32,
+        max_position_embeddings: context as u32,
     })
 }
 
+/// Gemma's key goes before the common one.
 fn activation(config: &Fields) -> Result<Activation, LoadError> {
-    match config.text("hidden_act")? {
+    let key = if config.get("hidden_activation").is_some() { "hidden_activation" } else { "hidden_act" };
+    match config.text(key)? {
         None | Some("silu" | "swish") => Ok(Activation::Silu),
-        Some(_) => Err(config.broken("hidden_act", "must be silu")),
+        Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Activation::GeluTanh),
+        Some(_) => Err(config.broken(key, "must be silu or gelu_pytorch_tanh")),
     }
 }
 
@@ -154,78 +313,31 @@ fn qwen_windows(config: &Fields, layers: &mut [LayerSpec]) -> Result<(), LoadErr
     }
     let window = config.required_integer("sliding_window", 1..=MAX_POSITIONS)?;
     let full_layers = config.integer("max_window_layers", 0..=MAX_LAYERS)?.unwrap_or(0);
-    let types = config.texts("layer_types")?;
-    if types.as_ref().is_some_and(|types| types.len() != layers.len()) {
-        return Err(
-            config.broken("layer_types", &format!("must have one entry for each of the {} layers", layers.len()))
-        );
-    }
-    for (index, layer) in layers.iter_mut().enumerate() {
-        let sliding = match types.as_ref().map(|types| types[index]) {
-            None => index >= full_layers,
-            Some("sliding_attention") => true,
-            Some("full_attention") => false,
-            Some(_) => return Err(config.broken("layer_types", "must hold full_attention or sliding_attention")),
-        };
+    let sliding = sliding_layers(config, layers.len(), |index| index >= full_layers)?;
+    for (layer, sliding) in layers.iter_mut().zip(sliding) {
         layer.window = sliding.then_some(window);
     }
     Ok(())
 }
 
-/// Both spellings: the newer `rope_parameters` object, or `rope_theta` beside `rope_scaling`.
-fn rope(config: &Fields) -> Result<Rope, LoadError> {
-    let parameters = config.object("rope_parameters")?;
-    let theta = match &parameters {
-        Some(parameters) => parameters.number("rope_theta", THETA)?,
-        None => None,
-    };
-    let theta = theta.or(config.number("rope_theta", THETA)?).unwrap_or(10_000.0);
-    let scaling = parameters.or(config.object("rope_scaling")?);
-    for fields in [Some(config), scaling.as_ref()].into_iter().flatten() {
-        if fields.number("partial_rotary_factor", 0.0..=1.0)?.is_some_and(|share| share != 1.0) {
-            return Err(fields.broken("partial_rotary_factor", "must be 1: partial rotation is not supported"));
-        }
+/// Which layers have a window, as `layer_types` says, or else `usually`.
+fn sliding_layers(config: &Fields, layers: usize, usually: impl Fn(usize) -> bool) -> Result<Vec<bool>, LoadError> {
+    let key = "layer_types";
+    let Some(types) = config.texts(key)? else { return Ok((0..layers).map(usually).collect()) };
+    if types.len() != layers {
+        return Err(one_for_each_layer(config, key, layers));
     }
-    Ok(Rope { theta, scaling: scaling.as_ref().map_or(Ok(RopeScaling::None), rope_scaling)? })
+    let sliding = |kind: &str| match kind {
+        "sliding_attention" => Ok(true),
+        "full_attention" => Ok(false),
+        _ => Err(config.broken(key, "must hold full_attention or sliding_attention")),
+    };
+    types.into_iter().map(sliding).collect()
 }
 
-fn rope_scaling(scaling: &Fields) -> Result<RopeScaling, LoadError> {
-    // Older configs say `type`.
-    let (key, kind) = match scaling.text("rope_type")? {
-        Some(kind) => ("rope_type", kind),
-        None => ("type", scaling.text("type")?.unwrap_or("default")),
-    };
-    Ok(match kind {
-        "default" => {
-            // Some architectures nest one object per kind of layer here; taking those for "default" would be wrong.
-            if let Some(nested) = scaling.keys().find(|key| scaling.get(key).is_some_and(|value| value.is_object())) {
-                return Err(
-                    scaling.broken(nested, "must not be an object: one rope per kind of layer is not supported")
-                );
-            }
-            RopeScaling::None
-        }
-        "linear" => RopeScaling::Linear { factor: scaling.required_number("factor", FACTOR)? },
-        "llama3" => {
-            let low_freq_factor = scaling.required_number("low_freq_factor", 1e-6..=1e6)?;
-            let high_freq_factor = scaling.required_number("high_freq_factor", 1e-6..=1e6)?;
-            if high_freq_factor <= low_freq_factor {
-                return Err(
-                    scaling.broken("high_freq_factor", &format!("must exceed low_freq_factor, {low_freq_factor}"))
-                );
-            }
-            let original = "original_max_position_embeddings";
-            RopeScaling::Llama3 {
-                factor: scaling.required_number("factor", FACTOR)?,
-                low_freq_factor,
-                high_freq_factor,
-                original_context: scaling.required_integer(original, 1..=MAX_POSITIONS)? as f64,
-            }
-        }
-        _ => return Err(scaling.broken(key, "must be default, linear or llama3")),
-    })
+fn one_for_each_layer(config: &Fields, key: &str, layers: usize) -> LoadError {
+    config.broken(key, &format!("must have one entry for each of the {layers} layers"))
 }
 
 #[cfg(test)]
-#[path = "arch_tests.rs"]
 mod tests;

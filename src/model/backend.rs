@@ -10,7 +10,7 @@ use super::batch::Step;
 use super::error::TensorRule;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
-use super::spec::{Activation, DecoderSpec};
+use super::spec::{Activation, DecoderSpec, Experts};
 use super::weights::Numbers;
 
 /// A device refused: out of memory, a failed launch. The message is the library's own.
@@ -36,6 +36,8 @@ pub(super) struct AttentionShape {
     pub head_dim: usize,
     /// What scores are multiplied by before the softmax.
     pub scale: f32,
+    /// Scores `s` then become `cap * tanh(s / cap)`.
+    pub cap: Option<f32>,
     /// A token sees itself and the `window - 1` positions before it; `None` sees all.
     pub window: Option<usize>,
 }
@@ -56,8 +58,8 @@ pub(super) trait Backend {
     fn vector(&self, numbers: Numbers) -> Result<Self::Vector>;
     /// Filled with zeros.
     fn kv(&self, layout: &KvLayout) -> Result<Self::Kv>;
-    /// Each row's angles, in `angles`, are those of its position.
-    fn plan<'a>(&self, step: &'a Step, angles: &'a Angles, spec: &DecoderSpec) -> Result<Self::Plan<'a>>;
+    /// Each row's angles, in `angles` for each rope, are those of its position.
+    fn plan<'a>(&self, step: &'a Step, angles: &'a [Angles], spec: &DecoderSpec) -> Result<Self::Plan<'a>>;
 
     /// Rows of `table` by token id.
     fn embed(&self, table: &Self::Matrix, plan: &Self::Plan<'_>) -> Result<Self::Tensor>;
@@ -76,11 +78,14 @@ pub(super) trait Backend {
         self.linear(x, head, None)
     }
 
+    fn scale(&self, x: Self::Tensor, factor: f32) -> Result<Self::Tensor>;
+    /// `cap * tanh(x / cap)`
+    fn soft_cap(&self, x: Self::Tensor, cap: f32) -> Result<Self::Tensor>;
     fn add(&self, x: Self::Tensor, y: &Self::Tensor) -> Result<Self::Tensor>;
     /// Each consecutive group as wide as `weight` on its own: a row, or a head of a row.
     fn rms_norm(&self, x: &Self::Tensor, weight: &Self::Vector, eps: f32) -> Result<Self::Tensor>;
-    /// Rotates each head of `x` by its row's angles.
-    fn rope(&self, x: Self::Tensor, plan: &Self::Plan<'_>, head_dim: usize) -> Result<Self::Tensor>;
+    /// Rotates each head of `x` by its row's angles of that rope.
+    fn rope(&self, x: Self::Tensor, plan: &Self::Plan<'_>, head_dim: usize, rope: usize) -> Result<Self::Tensor>;
     /// Writes the step's keys and values to their slots.
     fn store(&self, kv: &mut Self::Kv, plan: &Self::Plan<'_>, k: &Self::Tensor, v: &Self::Tensor) -> Result<()>;
     /// Each row against the cached positions that it sees.
@@ -93,6 +98,16 @@ pub(super) trait Backend {
     ) -> Result<Self::Tensor>;
     /// `activation(gate) * up`.
     fn gate(&self, gate: Self::Tensor, up: &Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
+    /// Sends each row of `x` to the experts that its `scores`, `[T, experts]`, choose, and adds up what they make of it, in
+    /// ascending order, weighted as [`crate::kernels::routing`] says. `expert` gets all its rows at once, and is not called
+    /// without any.
+    fn mix(
+        &self,
+        x: &Self::Tensor,
+        scores: &Self::Tensor,
+        choice: Experts,
+        expert: impl FnMut(usize, &Self::Tensor) -> Result<Self::Tensor>,
+    ) -> Result<Self::Tensor>;
     /// The rows whose logits are wanted.
     fn select(&self, x: Self::Tensor, plan: &Self::Plan<'_>) -> Result<Self::Tensor>;
     fn read(&self, x: Self::Tensor) -> Result<Vec<f32>>;

@@ -10,8 +10,9 @@ use super::backend::{AttentionShape, Backend, DeviceError, Result};
 use super::batch::Step;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
-use super::spec::{Activation, DecoderSpec};
+use super::spec::{Activation, DecoderSpec, Experts};
 use super::weights::Numbers;
+use crate::kernels::routing::Routes;
 
 impl From<candle_core::Error> for DeviceError {
     fn from(error: candle_core::Error) -> DeviceError {
@@ -34,9 +35,8 @@ pub(super) struct Plan {
     tokens: Tensor,
     /// `[T, 1]`
     slots: Tensor,
-    /// `[T, 1, head_dim / 2]`
-    cos: Tensor,
-    sin: Tensor,
+    /// Of each rope: cosines and sines, `[T, 1, dims / 2]`, and how many dimensions they rotate.
+    angles: Vec<(Tensor, Tensor, usize)>,
     chunks: Vec<ChunkPlan>,
     /// Rows whose logits are wanted. Not a tensor, for it may be empty, and no device likes those.
     selected: Vec<u32>,
@@ -81,6 +81,9 @@ impl Candle {
         };
         let (k, v) = (gather(&kv.keys)?, gather(&kv.values)?);
         let mut scores = q.matmul(&k.t()?)?.reshape((heads, group, rows, context))?;
+        if let Some(cap) = shape.cap {
+            scores = capped(&scores, cap)?;
+        }
         if let Some((_, mask)) = chunk.masks.iter().find(|(window, _)| *window == shape.window) {
             scores = scores.broadcast_add(mask)?;
         }
@@ -89,6 +92,12 @@ impl Candle {
         let out = weights.matmul(&v)?.reshape((heads, group, rows, dim))?.permute((2, 0, 1, 3))?;
         Ok(out.contiguous()?.reshape((rows, shape.heads * dim))?)
     }
+}
+
+/// `cap * tanh(x / cap)`
+fn capped(x: &Tensor, cap: f32) -> Result<Tensor> {
+    let cap = f64::from(cap);
+    Ok(((x / cap)?.tanh()? * cap)?)
 }
 
 impl Backend for Candle {
@@ -115,9 +124,13 @@ impl Backend for Candle {
         Ok(Kv { keys: zeros()?, values: zeros()? })
     }
 
-    fn plan(&self, step: &Step, angles: &Angles, spec: &DecoderSpec) -> Result<Plan> {
+    fn plan(&self, step: &Step, angles: &[Angles], spec: &DecoderSpec) -> Result<Plan> {
         let rows = step.tokens.len();
-        let half = angles.cos.len() / rows;
+        let angles = angles.iter().map(|Angles { cos, sin, dims }| {
+            let tensor = |numbers: &Vec<f32>| self.tensor(numbers.clone(), (rows, 1, dims / 2));
+            Ok((tensor(cos)?, tensor(sin)?, *dims))
+        });
+        let angles = angles.collect::<Result<_>>()?;
         let windows = spec.windows();
         let mut chunks = Vec::with_capacity(step.chunks.len());
         for chunk in &step.chunks {
@@ -134,8 +147,7 @@ impl Backend for Candle {
         Ok(Plan {
             tokens: self.indices(&step.tokens)?,
             slots: self.indices(&step.slots)?.unsqueeze(1)?,
-            cos: self.tensor(angles.cos.clone(), (rows, 1, half))?,
-            sin: self.tensor(angles.sin.clone(), (rows, 1, half))?,
+            angles,
             chunks,
             selected: step.selected.iter().map(|&row| row as u32).collect(),
         })
@@ -159,6 +171,14 @@ impl Backend for Candle {
         Ok(all.try_into().expect("as many as there were"))
     }
 
+    fn scale(&self, x: Tensor, factor: f32) -> Result<Tensor> {
+        Ok((x * f64::from(factor))?)
+    }
+
+    fn soft_cap(&self, x: Tensor, cap: f32) -> Result<Tensor> {
+        capped(&x, cap)
+    }
+
     fn add(&self, x: Tensor, y: &Tensor) -> Result<Tensor> {
         Ok((x + y)?)
     }
@@ -168,11 +188,15 @@ impl Backend for Candle {
         Ok(ops::rms_norm(&groups, weight, eps)?.reshape(x.shape())?)
     }
 
-    fn rope(&self, x: Tensor, plan: &Plan, head_dim: usize) -> Result<Tensor> {
+    fn rope(&self, x: Tensor, plan: &Plan, head_dim: usize, rope: usize) -> Result<Tensor> {
         let (rows, width) = x.dims2()?;
+        let (cos, sin, dims) = &plan.angles[rope];
         // Rows as candle's batch axis, so that each has its own angles.
         let heads = x.reshape((rows, width / head_dim, 1, head_dim))?;
-        Ok(rotary_emb::rope(&heads, &plan.cos, &plan.sin)?.reshape((rows, width))?)
+        let turned = rotary_emb::rope(&heads.narrow(3, 0, *dims)?.contiguous()?, cos, sin)?;
+        let rest = heads.narrow(3, *dims, head_dim - dims)?;
+        let heads = if *dims == head_dim { turned } else { Tensor::cat(&[&turned, &rest], 3)? };
+        Ok(heads.reshape((rows, width))?)
     }
 
     fn store(&self, kv: &mut Kv, plan: &Plan, k: &Tensor, v: &Tensor) -> Result<()> {
@@ -191,8 +215,33 @@ impl Backend for Candle {
     fn gate(&self, gate: Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
         let gate = match activation {
             Activation::Silu => gate.silu()?,
+            // candle's plain one is the approximation.
+            Activation::GeluTanh => gate.gelu()?,
         };
         Ok((gate * up)?)
+    }
+
+    fn mix(
+        &self,
+        x: &Tensor,
+        scores: &Tensor,
+        choice: Experts,
+        mut expert: impl FnMut(usize, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let mut routes = Routes::default();
+        let scores: Vec<f32> = scores.flatten_all()?.to_vec1()?;
+        routes.choose(&scores, choice.count, choice.per_token, choice.normalised);
+        let mut out = x.zeros_like()?;
+        for index in 0..choice.count {
+            let (rows, weights) = routes.of(index);
+            if rows.is_empty() {
+                continue;
+            }
+            let (indices, weights) = (self.indices(rows)?, self.tensor(weights.to_vec(), (rows.len(), 1))?);
+            let answer = expert(index, &x.index_select(&indices, 0)?)?.broadcast_mul(&weights)?;
+            out = out.index_add(&indices, &answer, 0)?;
+        }
+        Ok(out)
     }
 
     fn select(&self, x: Tensor, plan: &Plan) -> Result<Tensor> {

@@ -5,7 +5,7 @@ use super::batch::Step;
 use super::kv_memory::KvMemory;
 use super::rope::Angles;
 use super::spec::DecoderSpec;
-use super::weights::decoder::{DecoderWeights, LayerWeights, Linear};
+use super::weights::decoder::{DecoderWeights, FeedForward, LayerWeights, Linear, Mlp};
 
 /// A decoder's fixed parts, which every function here reads.
 pub(super) struct Decoder<'a, B: Backend> {
@@ -16,18 +16,18 @@ pub(super) struct Decoder<'a, B: Backend> {
 
 impl<B: Backend> Decoder<'_, B> {
     /// Writes the step's keys and values and returns the logits of its selected rows, `[R, vocab]`; empty if none are.
-    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &Angles) -> Result<Vec<f32>> {
+    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &[Angles]) -> Result<Vec<f32>> {
         let (backend, weights) = (self.backend, self.weights);
         let wanted = step.selected.len();
         let plan = backend.plan(step, angles, self.spec)?;
 
-        let mut x = backend.embed(&weights.embedding, &plan)?; // [T, hidden]
+        let scales = self.spec.scales;
+        let mut x = self.scaled(backend.embed(&weights.embedding, &plan)?, scales.embedding)?; // [T, hidden]
         for (index, layer) in weights.layers.iter().enumerate() {
-            let shape = self.attention_shape(index);
-            let attended = self.attention(&x, layer, &mut kv.layers[index], &plan, &shape)?; // [T, hidden]
-            x = backend.add(x, &attended)?;
-            let transformed = self.mlp(&x, layer)?; // [T, hidden]
-            x = backend.add(x, &transformed)?;
+            let attended = self.attention(&x, layer, &mut kv.layers[index], &plan, index)?; // [T, hidden]
+            x = backend.add(x, &self.scaled(attended, scales.residual)?)?;
+            let transformed = self.feed_forward(&x, layer)?; // [T, hidden]
+            x = backend.add(x, &self.scaled(transformed, scales.residual)?)?;
         }
         if wanted == 0 {
             return Ok(Vec::new());
@@ -35,7 +35,11 @@ impl<B: Backend> Decoder<'_, B> {
         let x = backend.select(x, &plan)?; // [R, hidden]
         let x = backend.rms_norm(&x, &weights.norm, self.spec.norm_eps)?;
         let head = weights.head.as_ref().unwrap_or(&weights.embedding);
-        backend.read(backend.logits(&x, head)?) // [R, vocab]
+        let logits = self.scaled(backend.logits(&x, head)?, scales.logits)?; // [R, vocab]
+        backend.read(match self.spec.logit_cap {
+            Some(cap) => backend.soft_cap(logits, cap)?,
+            None => logits,
+        })
     }
 
     /// Keys and values are stored before they are read, so a prefill chunk sees itself through the cache like any past.
@@ -45,31 +49,52 @@ impl<B: Backend> Decoder<'_, B> {
         layer: &LayerWeights<B>,
         kv: &mut B::Kv,
         plan: &B::Plan<'_>,
-        shape: &AttentionShape,
+        index: usize,
     ) -> Result<B::Tensor> {
         let backend = self.backend;
+        let shape = self.attention_shape(index);
         let normed = self.norm(x, layer.attention_in.as_ref())?; // [T, hidden]
         let input = normed.as_ref().unwrap_or(x);
         // [T, heads * head_dim], and twice [T, kv_heads * head_dim]
         let [q, k, v] = backend.linears(input, [&layer.q, &layer.k, &layer.v].map(Linear::parts))?;
         let q = self.norm(&q, layer.q_norm.as_ref())?.unwrap_or(q);
         let k = self.norm(&k, layer.k_norm.as_ref())?.unwrap_or(k);
-        let q = backend.rope(q, plan, shape.head_dim)?;
-        let k = backend.rope(k, plan, shape.head_dim)?;
+        let (q, k) = match self.spec.layers[index].rope {
+            Some(rope) => {
+                (backend.rope(q, plan, shape.head_dim, rope)?, backend.rope(k, plan, shape.head_dim, rope)?)
+            }
+            None => (q, k),
+        };
         backend.store(kv, plan, &k, &v)?;
-        let mixed = backend.attention(&q, kv, plan, shape)?; // [T, heads * head_dim]
+        let mixed = backend.attention(&q, kv, plan, &shape)?; // [T, heads * head_dim]
         let out = self.linear(&mixed, &layer.o)?; // [T, hidden]
         Ok(self.norm(&out, layer.attention_out.as_ref())?.unwrap_or(out))
     }
 
-    fn mlp(&self, x: &B::Tensor, layer: &LayerWeights<B>) -> Result<B::Tensor> {
+    fn feed_forward(&self, x: &B::Tensor, layer: &LayerWeights<B>) -> Result<B::Tensor> {
         let normed = self.norm(x, layer.mlp_in.as_ref())?; // [T, hidden]
         let input = normed.as_ref().unwrap_or(x);
-        // Twice [T, intermediate]
-        let [gate, up] = self.backend.linears(input, [&layer.gate, &layer.up].map(Linear::parts))?;
-        let gated = self.backend.gate(gate, &up, self.spec.activation)?;
-        let out = self.linear(&gated, &layer.down)?; // [T, hidden]
+        let out = match &layer.mlp {
+            FeedForward::Dense(mlp) => self.mlp(input, mlp)?,
+            FeedForward::Routed { choice, router, experts } => {
+                let scores = self.linear(input, router)?; // [T, experts]
+                // Each expert's weights are read once for all tokens that chose it.
+                self.backend.mix(input, &scores, *choice, |expert, rows| self.mlp(rows, &experts[expert]))?
+            }
+        }; // [T, hidden]
         Ok(self.norm(&out, layer.mlp_out.as_ref())?.unwrap_or(out))
+    }
+
+    fn mlp(&self, x: &B::Tensor, mlp: &Mlp<B>) -> Result<B::Tensor> {
+        // Twice [T, intermediate]
+        let [gate, up] = self.backend.linears(x, [&mlp.gate, &mlp.up].map(Linear::parts))?;
+        let gated = self.backend.gate(gate, &up, self.spec.activation)?;
+        self.linear(&gated, &mlp.down)
+    }
+
+    /// Most have a factor of one, which costs nothing.
+    fn scaled(&self, x: B::Tensor, factor: f32) -> Result<B::Tensor> {
+        if factor == 1.0 { Ok(x) } else { self.backend.scale(x, factor) }
     }
 
     fn attention_shape(&self, layer: usize) -> AttentionShape {
@@ -79,6 +104,7 @@ impl<B: Backend> Decoder<'_, B> {
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,
             scale: spec.attention_scale,
+            cap: spec.attention_cap,
             window: spec.layers[layer].window,
         }
     }

@@ -52,6 +52,11 @@ impl Fields {
         self.map.keys()
     }
 
+    /// A key with where it stands in the file.
+    pub(super) fn full(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
     /// The error that `key` breaks `rule`; appends what was found.
     pub(super) fn broken(&self, key: &str, rule: &str) -> LoadError {
         let found = self.get(key).map(|value| {
@@ -59,7 +64,7 @@ impl Fields {
             format!(", found {text}")
         });
         let rule = format!("{rule}{}", found.unwrap_or_default());
-        LoadError::Key { path: self.path.clone(), key: format!("{}{key}", self.prefix), rule }
+        LoadError::Key { path: self.path.clone(), key: self.full(key), rule }
     }
 
     pub(super) fn integer(&self, key: &str, range: RangeInclusive<usize>) -> Result<Option<usize>, LoadError> {
@@ -99,6 +104,24 @@ impl Fields {
         let Some(value) = self.get(key) else { return Ok(None) };
         let list = value.as_array().and_then(|list| list.iter().map(Value::as_str).collect());
         list.map(Some).ok_or_else(|| self.broken(key, "must be a list of strings"))
+    }
+
+    /// Integers in `range`.
+    pub(super) fn integers(&self, key: &str, range: RangeInclusive<usize>) -> Result<Option<Vec<usize>>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let number = |value: &Value| value.as_u64().map(|n| n as usize).filter(|n| range.contains(n));
+        let list = value.as_array().and_then(|list| list.iter().map(number).collect());
+        let rule = || format!("must be a list of integers from {} to {}", range.start(), range.end());
+        list.map(Some).ok_or_else(|| self.broken(key, &rule()))
+    }
+
+    /// Numbers in `range`.
+    pub(super) fn numbers(&self, key: &str, range: RangeInclusive<f64>) -> Result<Option<Vec<f64>>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let number = |value: &Value| value.as_f64().filter(|n| range.contains(n));
+        let list = value.as_array().and_then(|list| list.iter().map(number).collect());
+        let rule = || format!("must be a list of numbers from {:e} to {:e}", range.start(), range.end());
+        list.map(Some).ok_or_else(|| self.broken(key, &rule()))
     }
 
     pub(super) fn object(&self, key: &str) -> Result<Option<Fields>, LoadError> {

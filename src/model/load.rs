@@ -75,6 +75,8 @@ pub struct LoadOptions {
     pub format: LoadFormat,
     /// Of [`LoadFormat::Dummy`].
     pub seed: u64,
+    /// The longest sequence that will be served; `None` is as long as the model allows. Some ropes depend on it.
+    pub context: Option<u32>,
     /// How keys and values are cached; `None` is what suits the device: `F16` on the CPU, `F32` elsewhere.
     pub kv_dtype: Option<KvDtype>,
 }
@@ -180,7 +182,7 @@ fn load_files(
     let chat = chat_files(&files)?;
     let weights = match options.format {
         LoadFormat::Dummy => dummy(&spec, files.config.path(), options.seed)?,
-        LoadFormat::Auto => Weights::Checkpoint(checkpoint()?),
+        LoadFormat::Auto => Weights::Checkpoint(checkpoint()?, arch::renamed(&files.config)?),
     };
     Ok(LoadedModel {
         id: files.id,
@@ -359,20 +361,27 @@ fn place(spec: DecoderSpec, weights: &Weights, config: &Path, options: &LoadOpti
     if !kv_dtype.fits(spec.head_dim) {
         return Err(LoadError::KvDtypeHeads { dtype: kv_dtype.name(), head_dim: spec.head_dim });
     }
+    let context = options.context.map_or(spec.max_position_embeddings, |asked| asked.min(spec.max_position_embeddings));
     let on = match device {
         None => {
             // Kernels take the best there is when the variable is wrong; its author should hear of it.
             Isa::check()?;
-            Placed::Cpu(parts(Cpu::default(), &spec, weights, config)?)
+            Placed::Cpu(parts(Cpu::default(), &spec, weights, config, context)?)
         }
-        Some(device) => Placed::Candle(parts(Candle { device }, &spec, weights, config)?),
+        Some(device) => Placed::Candle(parts(Candle { device }, &spec, weights, config, context)?),
     };
     Ok(Model { spec, on, kv_dtype })
 }
 
-fn parts<B: Backend>(backend: B, spec: &DecoderSpec, weights: &Weights, config: &Path) -> Result<Parts<B>, LoadError> {
+fn parts<B: Backend>(
+    backend: B,
+    spec: &DecoderSpec,
+    weights: &Weights,
+    config: &Path,
+    context: u32,
+) -> Result<Parts<B>, LoadError> {
     let weights = Loader { backend: &backend, spec, weights, config }.load()?;
-    Ok(Parts::new(backend, spec, weights))
+    Ok(Parts::new(backend, spec, weights, context))
 }
 
 /// `None` is the CPU over our own kernels.

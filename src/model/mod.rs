@@ -44,7 +44,9 @@ pub use inspect::{Format, Inspection, TypeShare, inspect};
 pub use load::{
     ChatFiles, DEFAULT_KV_DTYPE, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource, load,
 };
-pub use spec::{Activation, Bias, DecoderSpec, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling};
+pub use spec::{
+    Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling, Scales,
+};
 
 /// Weights on a device, and the cache once [`Model::allocate_kv`] has made it.
 pub struct Model {
@@ -63,10 +65,11 @@ struct Parts<B: backend::Backend> {
     backend: B,
     weights: weights::decoder::DecoderWeights<B>,
     kv: Option<kv_memory::KvMemory<B>>,
-    frequencies: rope::Frequencies,
+    /// Of each rope.
+    frequencies: Vec<rope::Frequencies>,
     /// The step at hand, and its angles; kept for their memory.
     step: batch::Step,
-    angles: rope::Angles,
+    angles: Vec<rope::Angles>,
 }
 
 /// Whose logits are wanted.
@@ -151,14 +154,15 @@ impl Model {
 }
 
 impl<B: backend::Backend> Parts<B> {
-    fn new(backend: B, spec: &DecoderSpec, weights: weights::decoder::DecoderWeights<B>) -> Parts<B> {
+    /// For sequences of up to `context` tokens.
+    fn new(backend: B, spec: &DecoderSpec, weights: weights::decoder::DecoderWeights<B>, context: u32) -> Parts<B> {
         Parts {
             backend,
             weights,
             kv: None,
-            frequencies: rope::Frequencies::new(&spec.rope, spec.head_dim),
+            frequencies: spec.ropes.iter().map(|rope| rope::Frequencies::new(rope, context)).collect(),
             step: batch::Step::default(),
-            angles: rope::Angles::default(),
+            angles: spec.ropes.iter().map(|_| rope::Angles::default()).collect(),
         }
     }
 
@@ -173,7 +177,9 @@ impl<B: backend::Backend> Parts<B> {
         self.step.fill(batch, rows, spec.vocab, kv.layout.paging)?;
         kv.copy(&self.backend, &batch.copies)?;
         let decoder = decoder::Decoder { backend: &self.backend, spec, weights: &self.weights };
-        self.frequencies.angles(&self.step.positions, &mut self.angles);
+        for (frequencies, angles) in self.frequencies.iter().zip(&mut self.angles) {
+            frequencies.angles(&self.step.positions, angles);
+        }
         Ok(decoder.forward(kv, &self.step, &self.angles)?)
     }
 }

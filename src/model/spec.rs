@@ -16,12 +16,24 @@ pub struct DecoderSpec {
     pub layers: Vec<LayerSpec>,
     pub norms: NormPlacement,
     pub norm_eps: f32,
+    /// Added to the weights of norms as they are stored: 1 for Gemma's checkpoints.
+    pub norm_offset: f32,
     pub qk_norm: QkNorm,
     pub bias: Bias,
     pub activation: Activation,
-    pub rope: Rope,
+    /// Of the layers that are `routed`.
+    pub experts: Option<Experts>,
+    /// Queries, keys and values are stored as one matrix, and so are gate and up: Phi-3.
+    pub fused: bool,
+    /// What layers choose from; most have one.
+    pub ropes: Vec<Rope>,
+    pub scales: Scales,
     /// What attention scores are multiplied by; usually `1 / sqrt(head_dim)`.
     pub attention_scale: f32,
+    /// Attention scores `s` become `cap * tanh(s / cap)`: Gemma 2.
+    pub attention_cap: Option<f32>,
+    /// The same for logits.
+    pub logit_cap: Option<f32>,
     /// The output head is the embedding table.
     pub tied: bool,
     /// Positions the model was made for.
@@ -29,10 +41,19 @@ pub struct DecoderSpec {
 }
 
 /// In what one layer differs from its neighbours.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerSpec {
     /// A token sees itself and the `window - 1` positions before it; `None` sees all.
     pub window: Option<usize>,
+    /// Index into [`DecoderSpec::ropes`]; `None` leaves queries and keys as they are.
+    pub rope: Option<usize>,
+    /// Its MLP is a choice of experts.
+    pub routed: bool,
+}
+
+impl LayerSpec {
+    /// Sees everything, rotates as the first rope says, has one MLP.
+    pub const PLAIN: LayerSpec = LayerSpec { window: None, rope: Some(0), routed: false };
 }
 
 /// Where a block's two halves (attention, MLP) are normalised.
@@ -42,6 +63,8 @@ pub enum NormPlacement {
     Pre,
     /// Their outputs, before they join the residual stream: OLMo 2.
     Post,
+    /// Inputs and outputs: Gemma 2 and 3.
+    Both,
 }
 
 /// Normalisation of queries and keys before RoPE.
@@ -66,12 +89,42 @@ pub struct Bias {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     Silu,
+    /// GELU in its approximation by a hyperbolic tangent.
+    GeluTanh,
+}
+
+/// A choice of MLPs: each token goes through those `per_token` of `count` that a router scores highest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    pub count: usize,
+    pub per_token: usize,
+    /// Width inside one of them.
+    pub intermediate: usize,
+    /// The weights of the chosen ones are made to add up to one.
+    pub normalised: bool,
+}
+
+/// Factors on the way through; 1 where an architecture has none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scales {
+    pub embedding: f32,
+    /// Of what each half of a block adds to the residual stream.
+    pub residual: f32,
+    pub logits: f32,
+}
+
+impl Default for Scales {
+    fn default() -> Scales {
+        Scales { embedding: 1.0, residual: 1.0, logits: 1.0 }
+    }
 }
 
 /// Rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     pub theta: f64,
+    /// How many dimensions of a head are rotated, from its first on: even, mostly all.
+    pub dims: usize,
     pub scaling: RopeScaling,
 }
 
@@ -90,8 +143,36 @@ pub enum RopeScaling {
         high_freq_factor: f64,
         original_context: f64,
     },
-    /// Each pair's frequency divided by its own number, `head_dim / 2` of them: what GGUF files hold of Llama 3's.
+    /// Each pair's frequency divided by its own number, `dims / 2` of them: what GGUF files hold of Llama 3's.
     Divisors(Vec<f32>),
+    /// A base that grows with the position beyond `original_context`, as transformers has it when it decodes token by
+    /// token: a token's angles depend on its own position only.
+    Dynamic {
+        factor: f64,
+        original_context: f64,
+    },
+    /// Peng et al. (2023): pairs that turn more than `beta_fast` times within `original_context` keep their frequency, those
+    /// that turn less than `beta_slow` times are divided by `factor`, a linear ramp between.
+    Yarn {
+        factor: f64,
+        original_context: f64,
+        beta_fast: f64,
+        beta_slow: f64,
+        /// The ends of the ramp are whole pairs.
+        truncate: bool,
+        /// What rotated queries and keys are multiplied by.
+        attention: f64,
+    },
+    /// Each pair's frequency divided by its own number: one of `short` for contexts up to `original_context`, one of `long`
+    /// for longer ones. Which, is decided once, by the context that is served, as in vLLM and llama.cpp: keys that were
+    /// rotated one way cannot meet queries rotated the other.
+    LongRope {
+        short: Vec<f32>,
+        long: Vec<f32>,
+        original_context: u32,
+        /// What rotated queries and keys are multiplied by.
+        attention: f64,
+    },
 }
 
 impl DecoderSpec {
@@ -128,9 +209,18 @@ impl DecoderSpec {
             };
         let mlp =
             product(&[3, self.hidden, self.intermediate]) + when(self.bias.mlp, 2 * self.intermediate + self.hidden);
-        let layer = attention.saturating_add(mlp).saturating_add(2 * self.hidden as u64);
+        let routed = self.experts.map_or(0, |experts| {
+            let router = product(&[experts.count, self.hidden]);
+            product(&[3, experts.count, self.hidden, experts.intermediate]).saturating_add(router)
+        });
+        let norms = product(&[if self.norms == NormPlacement::Both { 4 } else { 2 }, self.hidden]);
+        let layer = |layer: &LayerSpec| {
+            let mlp = if layer.routed { routed } else { mlp };
+            attention.saturating_add(mlp).saturating_add(norms)
+        };
+        let layers = self.layers.iter().map(layer).fold(0u64, u64::saturating_add);
         let tables = product(&[if self.tied { 1 } else { 2 }, self.vocab, self.hidden]);
-        layer.saturating_mul(self.layers.len() as u64).saturating_add(tables).saturating_add(self.hidden as u64)
+        layers.saturating_add(tables).saturating_add(self.hidden as u64)
     }
 
     /// Bytes of cached keys and values for one token, all layers together.

@@ -15,9 +15,6 @@ use crate::goldens::{self, Golden, TOLERANCE};
 use crate::paged::{Cache, Sequence, forward};
 use crate::server::{Server, post};
 
-/// Those with a llama.cpp counterpart; `mistral-window` with a key of our own.
-const ARCHITECTURES: [&str; 5] = ["llama", "llama3-rope", "mistral-window", "qwen2", "qwen3"];
-
 const QUANTISED: [GgmlDType; 12] = [
     GgmlDType::F16,
     GgmlDType::BF16,
@@ -50,7 +47,7 @@ fn open_file(file: &GgufFile, device: DeviceChoice) -> LoadedModel {
 
 #[test]
 fn goldens_as_f32_files() {
-    for architecture in ARCHITECTURES {
+    for architecture in goldens::ARCHITECTURES {
         let golden = goldens::golden(architecture);
         let file = GgufFile::convert(&goldens::folder(architecture), GgmlDType::F32);
         for device in [DeviceChoice::Cpu, DeviceChoice::Reference] {
@@ -67,7 +64,8 @@ fn goldens_as_f32_files() {
 
 #[test]
 fn an_f32_file_is_its_checkpoint_bit_for_bit() {
-    for architecture in ["llama", "mistral-window", "qwen2", "qwen3"] {
+    for architecture in ["llama", "mistral-window", "qwen2", "qwen3", "olmo2", "gemma3", "phi3", "granite", "smollm3", "mixtral", "qwen3-moe"]
+    {
         let golden = goldens::golden(architecture);
         let folder = goldens::folder(architecture);
         let file = GgufFile::convert(&folder, GgmlDType::F32);

@@ -105,7 +105,8 @@ impl GgufFile {
         let bytes = std::fs::read(folder.join("model.safetensors")).unwrap();
         let checkpoint = SafeTensors::deserialize(&bytes).unwrap();
         let mut file = GgufFile { keys: keys(&config), ..GgufFile::empty() };
-        let llama = file.architecture() == "llama";
+        let interleaves = ["llama", "granite", "smollm3"].contains(&file.architecture());
+        let gemma = file.architecture().starts_with("gemma");
         let size = |key: &str| config[key].as_u64().unwrap() as usize;
         // The crate hands them out in the order of a hash map, which is another in every run.
         let mut tensors = checkpoint.tensors();
@@ -118,18 +119,43 @@ impl GgufFile {
                 _ => tensor.data().as_chunks().0.iter().map(|&four| f32::from_le_bytes(four)).collect(),
             };
             for (module, heads) in [("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")] {
-                if llama && name.contains(module) {
+                if interleaves && name.contains(module) {
                     numbers = interleaved(&numbers, size(heads), tensor.shape()[0]);
                 }
             }
-            let packing = if tensor.shape().len() == 2 { packing } else { GgmlDType::F32 };
-            file.tensors.push(Entry::packed(&converted_name(&name), &numbers, tensor.shape(), packing));
+            if gemma && name.ends_with("norm.weight") {
+                numbers.iter_mut().for_each(|weight| *weight += 1.0);
+            }
+            let router = name.ends_with(".gate.weight");
+            let packing = if tensor.shape().len() == 2 && !router { packing } else { GgmlDType::F32 };
+            let name = converted_name(&name, gemma || file.architecture() == "olmo2");
+            file.tensors.push(Entry::packed(&name, &numbers, tensor.shape(), packing));
         }
+        file.stack_experts();
         if config["rope_parameters"]["rope_type"] == "llama3" {
             let divisors = rope_divisors(&config["rope_parameters"], size("head_dim"));
             file.tensors.push(Entry::packed("rope_freqs.weight", &divisors, &[divisors.len()], GgmlDType::F32));
         }
         file
+    }
+
+    /// Puts the matrices `blk.0.ffn_up_exps.7.weight` behind each other, by their numbers.
+    fn stack_experts(&mut self) {
+        let (experts, mut others): (Vec<Entry>, Vec<Entry>) =
+            std::mem::take(&mut self.tensors).into_iter().partition(|entry| entry.name.contains("_exps."));
+        let mut stacks: std::collections::BTreeMap<String, Vec<(usize, Entry)>> = std::collections::BTreeMap::new();
+        for entry in experts {
+            let (stem, number) = entry.name.trim_end_matches(".weight").rsplit_once('.').expect("a number");
+            stacks.entry(format!("{stem}.weight")).or_default().push((number.parse().expect("a number"), entry));
+        }
+        for (name, mut stack) in stacks {
+            stack.sort_by_key(|(number, _)| *number);
+            let mut whole = Entry { name, ..stack[0].1.clone() };
+            whole.sizes.push(stack.len() as u64);
+            whole.bytes = stack.into_iter().flat_map(|(_, entry)| entry.bytes).collect();
+            others.push(whole);
+        }
+        self.tensors = others;
     }
 
     fn architecture(&self) -> &str {
@@ -242,8 +268,11 @@ fn kind(packing: GgmlDType) -> u32 {
 }
 
 fn keys(config: &Json) -> Vec<(String, Value)> {
-    let architecture = match config["model_type"].as_str().unwrap() {
-        "mistral" => "llama",
+    let kind = config["model_type"].as_str().unwrap();
+    let architecture = match kind {
+        "mistral" | "mixtral" => "llama",
+        "qwen3_moe" => "qwen3moe",
+        "gemma3_text" => "gemma3",
         other => other,
     };
     let mut keys = vec![("general.architecture".to_string(), text(architecture))];
@@ -259,39 +288,77 @@ fn keys(config: &Json) -> Vec<(String, Value)> {
         ("attention.value_length", "head_dim"),
         ("rope.dimension_count", "head_dim"),
         ("vocab_size", "vocab_size"),
+        ("expert_count", "num_local_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
     ] {
         if let Some(number) = config[key].as_u64() {
             add(name, Value::U32(number as u32));
         }
     }
-    let theta = config["rope_parameters"]["rope_theta"].as_f64().unwrap_or(10_000.0);
-    add("rope.freq_base", Value::F32(theta as f32));
-    add("attention.layer_norm_rms_epsilon", Value::F32(config["rms_norm_eps"].as_f64().unwrap() as f32));
-    if let (Some(window), "mistral") = (config["sliding_window"].as_u64(), config["model_type"].as_str().unwrap()) {
-        keys.push(("forebay.attention.sliding_window".to_string(), Value::U32(window as u32)));
+    for (name, key) in [
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("attn_logit_softcapping", "attn_logit_softcapping"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
+        ("attention.scale", "attention_multiplier"),
+        ("embedding_scale", "embedding_multiplier"),
+        ("residual_scale", "residual_multiplier"),
+        ("logit_scale", "logits_scaling"),
+    ] {
+        if let Some(number) = config[key].as_f64() {
+            add(name, Value::F32(number as f32));
+        }
+    }
+    let rope = &config["rope_parameters"];
+    let global = if rope["full_attention"].is_object() { &rope["full_attention"] } else { rope };
+    add("rope.freq_base", Value::F32(global["rope_theta"].as_f64().unwrap_or(10_000.0) as f32));
+    if let Some(pattern) = config["sliding_window_pattern"].as_u64() {
+        add("attention.sliding_window_pattern", Value::U32(pattern as u32));
+    }
+    if let Some(window) = config["sliding_window"].as_u64() {
+        match kind {
+            "mistral" => keys.push(("forebay.attention.sliding_window".to_string(), Value::U32(window as u32))),
+            _ => add("attention.sliding_window", Value::U32(window as u32)),
+        }
     }
     keys
 }
 
-fn converted_name(name: &str) -> String {
+/// A trap: which norm is called what depends on where an architecture has norms.
+fn converted_name(name: &str, norms_outputs: bool) -> String {
+    let after_attention = if norms_outputs { "post_attention_norm" } else { "ffn_norm" };
     let renamed = [
         ("model.embed_tokens", "token_embd"),
         ("model.norm", "output_norm"),
         ("lm_head", "output"),
         ("model.layers", "blk"),
+        ("block_sparse_moe", "mlp"),
         ("self_attn.q_norm", "attn_q_norm"),
         ("self_attn.k_norm", "attn_k_norm"),
+        ("self_attn.qkv_proj", "attn_qkv"),
         ("self_attn.q_proj", "attn_q"),
         ("self_attn.k_proj", "attn_k"),
         ("self_attn.v_proj", "attn_v"),
         ("self_attn.o_proj", "attn_output"),
-        ("post_attention_layernorm", "ffn_norm"),
+        ("post_attention_layernorm", after_attention),
+        ("pre_feedforward_layernorm", "ffn_norm"),
+        ("post_feedforward_layernorm", "post_ffw_norm"),
         ("input_layernorm", "attn_norm"),
+        ("mlp.gate_up_proj", "ffn_up"),
         ("mlp.gate_proj", "ffn_gate"),
         ("mlp.up_proj", "ffn_up"),
         ("mlp.down_proj", "ffn_down"),
+        ("mlp.gate.", "ffn_gate_inp."),
+        (".w1.", ".gate_proj."),
+        (".w2.", ".down_proj."),
+        (".w3.", ".up_proj."),
     ];
-    renamed.iter().fold(name.to_string(), |name, (from, to)| name.replace(from, to))
+    let name = renamed.iter().fold(name.to_string(), |name, (from, to)| name.replace(from, to));
+    // blk.0.mlp.experts.7.up_proj.weight
+    let Some((layer, rest)) = name.split_once(".mlp.experts.") else { return name };
+    let (expert, rest) = rest.split_once('.').unwrap();
+    let (projection, part) = rest.split_once('.').unwrap();
+    format!("{layer}.ffn_{}_exps.{expert}.{part}", projection.trim_end_matches("_proj"))
 }
 
 /// `permute` of llama.cpp's converter: of each head, the rows of its two halves in turn.

@@ -18,7 +18,7 @@ fn metadata_that_makes_no_model() {
         (
             "an unknown one",
             |f| set(f, "general.architecture", text("gpt2")),
-            "architecture gpt2 is not supported; supported: llama, qwen2, qwen3",
+            "architecture gpt2 is not supported; supported: llama, qwen2, qwen3, qwen3moe, olmo2, gemma2, gemma3, phi3, granite, smollm3",
         ),
         (
             "one of nonsense",
@@ -109,11 +109,32 @@ fn metadata_that_makes_no_model() {
             "layer_norm_rms_epsilon` must be a number from 0e0 to 1e0, found NaN",
         ),
         ("base 0", |f| set(f, "llama.rope.freq_base", Value::F32(0.0)), "`llama.rope.freq_base` must be a number"),
-        ("experts", |f| number(f, "expert_count", 8), "`llama.expert_count` must be 0: mixtures of experts"),
+        ("experts of nobody", |f| number(f, "expert_count", 8), "`llama.expert_used_count` is missing"),
         (
-            "YaRN",
+            "more than there are",
+            |f| {
+                number(f, "expert_count", 8);
+                number(f, "expert_used_count", 9);
+            },
+            "`llama.expert_used_count` must be at most the number of experts, 8, found 9",
+        ),
+        (
+            "experts without tensors",
+            |f| {
+                number(f, "expert_count", 8);
+                number(f, "expert_used_count", 2);
+            },
+            "tensor blk.0.ffn_gate_inp.weight: is missing",
+        ),
+        (
+            "YaRN by nothing",
             |f| set(f, "llama.rope.scaling.type", text("yarn")),
-            "`llama.rope.scaling.type` must be none or linear, found \"yarn\"",
+            "`llama.rope.scaling.factor` is missing",
+        ),
+        (
+            "another scaling",
+            |f| set(f, "llama.rope.scaling.type", text("ntk")),
+            "`llama.rope.scaling.type` must be none, linear, yarn or longrope, found \"ntk\"",
         ),
         (
             "linear by nothing",

@@ -1,5 +1,5 @@
 //! Each architecture against the answers of the reference implementation (`tests/goldens/`), on both backends and under
-//! every batching: in one prefill, in chunks of 7, token by token, and with strangers in every forward.
+//! every batching: in one prefill, in chunks of 7, token by token, with strangers in every forward, preempted and resumed.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,21 @@ use crate::paged::{Cache, Sequence, forward};
 use forebay::model::{DeviceChoice, KvDtype, LoadOptions, LoadedModel, Rows, Source, load};
 use safetensors::SafeTensors;
 
-const ARCHITECTURES: [&str; 6] = ["llama", "llama3-rope", "mistral-window", "qwen2", "qwen3", "olmo2"];
+pub const ARCHITECTURES: [&str; 13] = [
+    "llama",
+    "llama3-rope",
+    "mistral-window",
+    "qwen2",
+    "qwen3",
+    "olmo2",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "granite",
+    "smollm3",
+    "mixtral",
+    "qwen3-moe",
+];
 const BACKENDS: [DeviceChoice; 2] = [DeviceChoice::Cpu, DeviceChoice::Reference];
 pub const TOLERANCE: f32 = 2e-4;
 
@@ -113,6 +127,37 @@ fn token_by_token() {
 #[test]
 fn with_three_strangers_in_every_forward() {
     check((7, 3));
+}
+
+/// What preemption does to a sequence: its blocks are taken away at any point, and everything so far is computed again, in
+/// other blocks and other chunks, before it goes on.
+#[test]
+fn preempted_and_resumed() {
+    for architecture in ARCHITECTURES {
+        for device in BACKENDS {
+            let golden = golden(architecture);
+            let mut loaded = open(architecture, device);
+            let mut cache = Cache::shuffled(3);
+            let mut tokens = golden.prompt.clone();
+            // Preempted in its prefill, and after some tokens; each time what was computed is lost.
+            for (first, new) in [(20, 0), (31, 9), (48, 14), (5, 9)] {
+                let mut sequence = Sequence::new(0);
+                let chunks = [&tokens[..first], &tokens[first..]];
+                let kept = if new == 0 { &chunks[..1] } else { &chunks[..] };
+                let mut last = Vec::new();
+                for chunk in kept.iter().filter(|chunk| !chunk.is_empty()) {
+                    last = forward(&mut loaded.model, &mut cache, &mut [(&mut sequence, chunk)], Rows::Sampled).0.data;
+                }
+                for _ in 0..new {
+                    let token = argmax(&last);
+                    tokens.push(token);
+                    last = forward(&mut loaded.model, &mut cache, &mut [(&mut sequence, &[token])], Rows::Sampled).0.data;
+                }
+                cache.free(sequence);
+            }
+            assert_eq!(tokens[golden.prompt.len()..], golden.greedy, "{architecture} on {device:?}");
+        }
+    }
 }
 
 #[test]

@@ -24,6 +24,11 @@ impl Cache {
         free.sort_by_key(|&block| (u64::from(block) + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Cache { free }
     }
+
+    /// Takes a sequence's blocks back; they will be first in use again.
+    pub fn free(&mut self, sequence: Sequence) {
+        self.free.extend(sequence.table.into_iter().map(|block| block.0));
+    }
 }
 
 pub struct Sequence {

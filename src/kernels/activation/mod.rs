@@ -1,4 +1,4 @@
-//! Gated activations: the middle of an MLP.
+//! What is done element by element: gated activations (the middle of an MLP), soft caps, sums, factors.
 #![allow(unsafe_code)] // lanes
 
 use super::isa::Isa;
@@ -7,54 +7,131 @@ use super::parallel::for_each_chunk;
 
 /// The cost of one exponential, in multiplications.
 const EXP_COST: usize = 2;
+const CHUNK: usize = 4096;
 
 /// `gate = silu(gate) * up`, element by element; `silu(v) = v / (1 + e^-v)`.
 pub fn silu_gate(gate: &mut [f32], up: &[f32]) {
-    silu_gate_on(Isa::current(), gate, up);
+    gate_on(Isa::current(), silu_on, gate, up);
 }
 
-fn silu_gate_on(isa: Isa, gate: &mut [f32], up: &[f32]) {
+/// `gate = gelu(gate) * up`, element by element; `gelu(v) = v / 2 * (1 + tanh(sqrt(2 / pi) * (v + 0.044715 v^3)))`
+/// (Hendrycks and Gimpel, 2016).
+pub fn gelu_tanh_gate(gate: &mut [f32], up: &[f32]) {
+    gate_on(Isa::current(), gelu_tanh_on, gate, up);
+}
+
+fn gate_on(isa: Isa, part: fn(Isa, &mut [f32], &[f32]), gate: &mut [f32], up: &[f32]) {
     assert_eq!(gate.len(), up.len(), "gate and up");
-    const CHUNK: usize = 4096;
     let cost = gate.len() * EXP_COST;
     for_each_chunk(gate, CHUNK, cost, |index, gate| {
         let up = &up[index * CHUNK..][..gate.len()];
-        gated_on(isa, gate, up);
+        part(isa, gate, up);
     });
 }
 
-on_lanes!(fn gated_on(gate: &mut [f32], up: &[f32]) = gated);
+on_lanes!(fn silu_on(gate: &mut [f32], up: &[f32]) = silu);
+on_lanes!(fn gelu_tanh_on(gate: &mut [f32], up: &[f32]) = gelu_tanh);
+on_lanes!(fn capped_on(x: &mut [f32], cap: f32) = capped);
 
-/// # Safety
-/// The processor has the instructions of `V`.
-#[inline(always)]
-unsafe fn gated<V: Lanes>(gate: &mut [f32], up: &[f32]) {
-    let (gates, gate_rest) = gate.as_chunks_mut::<LANES>();
-    let (ups, up_rest) = up.as_chunks::<LANES>();
-    for (gate, up) in gates.iter_mut().zip(ups) {
+/// What becomes of sixteen numbers and their partners.
+trait Pairwise: Copy {
+    /// # Safety
+    /// The processor has the instructions of `V`.
+    unsafe fn sixteen<V: Lanes>(self, x: V, y: V) -> V;
+}
+
+#[derive(Clone, Copy)]
+struct Silu;
+#[derive(Clone, Copy)]
+struct GeluTanh;
+#[derive(Clone, Copy)]
+struct Cap(f32);
+
+impl Pairwise for Silu {
+    #[inline(always)]
+    unsafe fn sixteen<V: Lanes>(self, gate: V, up: V) -> V {
         // SAFETY: as the caller promises.
-        unsafe { sixteen::<V>(gate, up) }
+        unsafe {
+            let below = V::splat(1.0).add(lanes::exp(V::splat(0.0).sub(gate)));
+            gate.div(below).mul(up)
+        }
     }
-    if !gate_rest.is_empty() {
-        let (mut gate, mut up) = ([0.0; LANES], [0.0; LANES]);
-        gate[..gate_rest.len()].copy_from_slice(gate_rest);
-        up[..gate_rest.len()].copy_from_slice(up_rest);
+}
+
+impl Pairwise for GeluTanh {
+    #[inline(always)]
+    unsafe fn sixteen<V: Lanes>(self, gate: V, up: V) -> V {
         // SAFETY: as the caller promises.
-        unsafe { sixteen::<V>(&mut gate, &up) }
-        gate_rest.copy_from_slice(&gate[..gate_rest.len()]);
+        unsafe {
+            let cube = gate.mul(gate).mul(gate);
+            let inner = cube.fma(V::splat(0.044_715), gate).mul(V::splat(0.797_884_56));
+            let factor = V::splat(1.0).add(lanes::tanh(inner));
+            gate.mul(V::splat(0.5)).mul(factor).mul(up)
+        }
+    }
+}
+
+impl Pairwise for Cap {
+    #[inline(always)]
+    unsafe fn sixteen<V: Lanes>(self, x: V, _: V) -> V {
+        // SAFETY: as the caller promises.
+        unsafe { lanes::capped(x, self.0) }
     }
 }
 
 /// # Safety
 /// The processor has the instructions of `V`.
 #[inline(always)]
-unsafe fn sixteen<V: Lanes>(gate: &mut [f32; LANES], up: &[f32; LANES]) {
-    // SAFETY: as the caller promises; sixteen numbers each, as the types say.
-    unsafe {
-        let g = V::load(gate.as_ptr());
-        let below = V::splat(1.0).add(lanes::exp(V::splat(0.0).sub(g)));
-        g.div(below).mul(V::load(up.as_ptr())).store(gate.as_mut_ptr());
+unsafe fn silu<V: Lanes>(gate: &mut [f32], up: &[f32]) {
+    // SAFETY: as the caller promises.
+    unsafe { pairwise::<V, _>(gate, up, Silu) }
+}
+
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+unsafe fn gelu_tanh<V: Lanes>(gate: &mut [f32], up: &[f32]) {
+    // SAFETY: as the caller promises.
+    unsafe { pairwise::<V, _>(gate, up, GeluTanh) }
+}
+
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+unsafe fn capped<V: Lanes>(x: &mut [f32], cap: f32) {
+    // SAFETY: as the caller promises.
+    unsafe { pairwise::<V, _>(x, &[], Cap(cap)) }
+}
+
+/// Partners that are missing count as zero.
+///
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+unsafe fn pairwise<V: Lanes, P: Pairwise>(x: &mut [f32], y: &[f32], op: P) {
+    for (index, part) in x.chunks_mut(LANES).enumerate() {
+        let partners = y.get(index * LANES..).unwrap_or_default();
+        let (mut a, mut b) = ([0.0; LANES], [0.0; LANES]);
+        a[..part.len()].copy_from_slice(part);
+        let count = partners.len().min(part.len());
+        b[..count].copy_from_slice(&partners[..count]);
+        // SAFETY: as the caller promises; sixteen numbers each, as the types say.
+        unsafe { op.sixteen(V::load(a.as_ptr()), V::load(b.as_ptr())).store(a.as_mut_ptr()) }
+        part.copy_from_slice(&a[..part.len()]);
     }
+}
+
+/// `x = cap * tanh(x / cap)`, element by element.
+pub fn soft_cap(x: &mut [f32], cap: f32) {
+    let isa = Isa::current();
+    let cost = x.len() * EXP_COST;
+    for_each_chunk(x, CHUNK, cost, |_, x| capped_on(isa, x, cap));
+}
+
+/// `x *= factor`, element by element.
+pub fn scale(x: &mut [f32], factor: f32) {
+    let cost = x.len() / 4;
+    for_each_chunk(x, 4 * CHUNK, cost, |_, x| x.iter_mut().for_each(|x| *x *= factor));
 }
 
 /// `x += y`, element by element.
@@ -71,24 +148,60 @@ pub fn add(x: &mut [f32], y: &[f32]) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn agrees_with_double_precision_and_itself() {
+    /// `on` against `exact`, and against itself on every instruction set.
+    fn check(name: &str, tolerance: f64, on: impl Fn(Isa, &mut [f32], &[f32]), exact: impl Fn(f64) -> f64) {
         let gate: Vec<f32> = (0..3003).map(|i| (i as f32 - 1500.0) / 10.0).collect();
         let up: Vec<f32> = (0..3003).map(|i| (i % 7) as f32 - 3.0).collect();
-        let on = |isa| {
+        let run = |isa| {
             let mut y = gate.clone();
-            silu_gate_on(isa, &mut y, &up);
+            on(isa, &mut y, &up);
             y
         };
-        let y = on(Isa::Scalar);
+        let y = run(Isa::Scalar);
         for i in 0..gate.len() {
-            let v = f64::from(gate[i]);
-            let exact = v / (1.0 + (-v).exp()) * f64::from(up[i]);
-            assert!((f64::from(y[i]) - exact).abs() <= 1e-6 * exact.abs().max(1.0), "at {v}");
+            let exact = exact(f64::from(gate[i])) * f64::from(up[i]);
+            assert!((f64::from(y[i]) - exact).abs() <= tolerance * exact.abs().max(1.0), "{name} at {}", gate[i]);
         }
         for isa in Isa::available() {
-            assert!(on(isa).iter().zip(&y).all(|(a, b)| a.to_bits() == b.to_bits()), "{isa:?}");
+            assert!(run(isa).iter().zip(&y).all(|(a, b)| a.to_bits() == b.to_bits()), "{name}, {isa:?}");
         }
+    }
+
+    #[test]
+    fn agree_with_double_precision_and_themselves() {
+        let gate = |part: fn(Isa, &mut [f32], &[f32])| move |isa, x: &mut [f32], y: &[f32]| gate_on(isa, part, x, y);
+        check("silu", 1e-6, gate(silu_on), |v| v / (1.0 + (-v).exp()));
+        let inner = |v: f64| (2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v.powi(3));
+        check("gelu", 1e-6, gate(gelu_tanh_on), |v| 0.5 * v * (1.0 + inner(v).tanh()));
+        let times = |x: &mut [f32], y: &[f32]| x.iter_mut().zip(y).for_each(|(x, y)| *x *= y);
+        for cap in [1.0, 30.0, 50.0] {
+            let capped = |isa, x: &mut [f32], y: &[f32]| {
+                capped_on(isa, x, cap);
+                times(x, y);
+            };
+            check("cap", 1e-6, capped, |v| f64::from(cap) * (v / f64::from(cap)).tanh());
+        }
+    }
+
+    #[test]
+    fn the_two_halves_of_the_tangent_meet() {
+        let mut near: Vec<f32> = (0..64).map(|i| f32::from_bits(0.625f32.to_bits() - 32 + i)).collect();
+        near.extend([-0.625, 0.0, -0.0, 1e-30, f32::INFINITY, f32::NEG_INFINITY]);
+        let mut got = near.clone();
+        soft_cap(&mut got, 1.0);
+        for (x, y) in near.iter().zip(&got) {
+            assert!((y - x.tanh()).abs() <= 4.0 * f32::EPSILON * x.tanh().abs(), "{y} at {x}");
+        }
+        let mut nan = [f32::NAN];
+        soft_cap(&mut nan, 3.0);
+        assert!(nan[0].is_nan());
+    }
+
+    #[test]
+    fn scaled_numbers() {
+        let mut x: Vec<f32> = (0..100_000).map(|i| i as f32).collect();
+        scale(&mut x, 0.3);
+        assert!((0..x.len()).all(|i| x[i] == i as f32 * 0.3));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(super) struct Work<'a> {
     pub range: Range<usize>,
     /// What scores are multiplied by.
     pub scale: f32,
+    /// See [`super::Shape::cap`].
+    pub cap: Option<f32>,
 }
 
 /// What a range of positions adds up to, for each row: the largest score, the sum of exponentials relative to it, and the
@@ -138,6 +140,9 @@ unsafe fn tiles<V: Lanes, E: Element>(work: &Work, scratch: &mut Scratch) {
                     _ => scores::<V, E, 8>(q, head_dim, keys, work.scale, out, values[0]),
                 }
                 row += count;
+            }
+            if let Some(cap) = work.cap {
+                cap_scores::<V>(&mut weights[..rows], cap);
             }
             for (row, visible) in visible.iter().enumerate() {
                 let out = &mut partial.out[row * width..(row + 1) * width];
@@ -278,6 +283,16 @@ unsafe fn scores<V: Lanes, E: Element, const R: usize>(
                 sum.mul(V::splat(scale)).store(out.add(r * TILE + i * LANES));
             }
         }
+    }
+}
+
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+unsafe fn cap_scores<V: Lanes>(scores: &mut [[f32; TILE]], cap: f32) {
+    for part in scores.iter_mut().flat_map(|row| row.chunks_exact_mut(LANES)) {
+        // SAFETY: as the caller promises; a part is sixteen numbers.
+        unsafe { lanes::capped(V::load(part.as_ptr()), cap).store(part.as_mut_ptr()) }
     }
 }
 

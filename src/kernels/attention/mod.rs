@@ -32,6 +32,8 @@ pub struct Shape {
     pub heads: usize,
     /// What scores are multiplied by before the softmax.
     pub scale: f32,
+    /// Scores `s` then become `cap * tanh(s / cap)` (Gemma 2).
+    pub cap: Option<f32>,
     /// A token sees itself and the `window - 1` positions before it; `None` sees all.
     pub window: Option<usize>,
 }
@@ -242,6 +244,7 @@ impl Job<'_> {
             sees,
             range: index * RANGE..(index + 1) * RANGE,
             scale: self.shape.scale,
+            cap: self.shape.cap,
         };
         block::range_on(self.isa, &work, scratch);
     }

@@ -39,7 +39,7 @@ impl Given {
     fn new((heads, kv_heads, head_dim, block_size): (usize, usize, usize, usize), len: usize) -> Given {
         let row = |heads: usize, seed| numbers(len * heads * head_dim, seed);
         Given {
-            shape: Shape { heads, scale: 1.7 / (head_dim as f32).sqrt(), window: None },
+            shape: Shape { heads, scale: 1.7 / (head_dim as f32).sqrt(), cap: None, window: None },
             geometry: Geometry { num_blocks: BLOCKS, block_size, kv_heads, head_dim },
             len,
             q: row(heads, 3),
@@ -84,7 +84,8 @@ impl Given {
             let q = &self.q[(position * heads + head) * dim..][..dim];
             let weight = |p: usize| {
                 let score: f64 = (0..dim).map(|i| f64::from(q[i]) * f64::from(self.keys[at(p, i)])).sum();
-                (score * f64::from(self.shape.scale)).exp()
+                let score = score * f64::from(self.shape.scale);
+                self.shape.cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()).exp()
             };
             let weights: Vec<f64> = (start..=position).map(weight).collect();
             let total: f64 = weights.iter().sum();
@@ -109,8 +110,10 @@ fn agrees_with_the_naive_one_with_and_without_a_window() {
                 continue;
             }
             let cache = given.cache(dtype, &table);
-            for window in [None, Some(1), Some(5), Some(40), Some(100)] {
-                given.shape.window = window;
+            for (window, cap) in
+                [(None, None), (Some(1), None), (Some(5), Some(0.7)), (Some(40), None), (Some(100), None), (None, Some(1.5))]
+            {
+                (given.shape.window, given.shape.cap) = (window, cap);
                 let out = given.run(Isa::current(), &cache, &table, 0..given.len);
                 let row = shape.0 * shape.2;
                 for position in 0..given.len {
@@ -201,7 +204,7 @@ fn numbers_too_large_for_a_half_are_kept_at_its_limit() {
     let geometry = Geometry { num_blocks: 1, block_size: 16, kv_heads: 1, head_dim: 16 };
     let mut cache = Cache::zeroed(KvDtype::F16, geometry).unwrap();
     cache.write(&[0], &[1e30; 16], &[-1e30; 16]);
-    let shape = Shape { heads: 1, scale: 1.0, window: None };
+    let shape = Shape { heads: 1, scale: 1.0, cap: None, window: None };
     let mut out = [0.0; 16];
     let chunk = Chunk { rows: 0..1, position: 0, table: 0..1 };
     attention(&Queries { q: &[1e-6; 16], chunks: &[chunk], tables: &[0] }, &cache, &shape, &mut out);

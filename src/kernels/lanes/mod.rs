@@ -85,6 +85,44 @@ pub(super) unsafe fn exp<V: Lanes>(x: V) -> V {
     }
 }
 
+/// Where the two halves of [`tanh`] meet, and the number before it.
+const BEND: f32 = 0.625;
+const BELOW_BEND: f32 = BEND.next_down();
+
+/// The hyperbolic tangent: Cephes' polynomial near zero and `1 - 2 / (e^2x + 1)` elsewhere (`tanhf`, Moshier 1989), at most
+/// 4 units in the last place off; NaN for NaN.
+///
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+pub(super) unsafe fn tanh<V: Lanes>(x: V) -> V {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let (zero, one) = (V::splat(0.0), V::splat(1.0));
+        let size = x.max(zero.sub(x));
+        let far = one.sub(V::splat(2.0).div(exp(x.add(x)).add(one)));
+        let z = x.mul(x);
+        let mut p = V::splat(-5.704_988_7e-3);
+        for c in [2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1] {
+            p = p.fma(z, V::splat(c));
+        }
+        let near = p.mul(z).fma(x, x);
+        // Each half is zero where the other counts.
+        let near = near.zero_where_less(V::splat(BELOW_BEND), size);
+        far.zero_where_less(size, V::splat(BEND)).add(near)
+    }
+}
+
+/// `cap * tanh(x / cap)`
+///
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+pub(super) unsafe fn capped<V: Lanes>(x: V, cap: f32) -> V {
+    // SAFETY: as the caller promises.
+    unsafe { tanh(x.div(V::splat(cap))).mul(V::splat(cap)) }
+}
+
 /// The largest lane; if one is NaN, any of them.
 ///
 /// # Safety

@@ -6,14 +6,15 @@ use super::isa::Isa;
 use super::lanes::{LANES, Lanes, on_lanes};
 use super::parallel::for_each_chunk;
 
-/// Rotates each head of `x` (`[T, heads, head_dim]`) in place; `cos` and `sin` are `[T, head_dim / 2]`.
-pub fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32], head_dim: usize) {
-    rotate_on(Isa::current(), x, cos, sin, head_dim);
+/// Rotates the first `dims` dimensions of each head of `x` (`[T, heads, head_dim]`) in place; `cos` and `sin` are
+/// `[T, dims / 2]`. The dimensions behind stay as they are.
+pub fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32], dims: usize, head_dim: usize) {
+    rotate_on(Isa::current(), x, cos, sin, dims, head_dim);
 }
 
-fn rotate_on(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32], head_dim: usize) {
-    let half = head_dim / 2;
-    assert!(half > 0 && head_dim.is_multiple_of(2) && cos.len().is_multiple_of(half), "odd head");
+fn rotate_on(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32], dims: usize, head_dim: usize) {
+    let half = dims / 2;
+    assert!(half > 0 && dims.is_multiple_of(2) && dims <= head_dim && cos.len().is_multiple_of(half), "odd head");
     assert_eq!(cos.len(), sin.len(), "angles");
     let tokens = cos.len() / half;
     if tokens == 0 {
@@ -24,7 +25,7 @@ fn rotate_on(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32], head_dim: usize)
     for_each_chunk(x, width, cost, |token, row| {
         let angles = token * half..(token + 1) * half;
         for head in row.chunks_exact_mut(head_dim) {
-            let (first, second) = head.split_at_mut(half);
+            let (first, second) = head[..dims].split_at_mut(half);
             pairs_on(isa, first, second, &cos[angles.clone()], &sin[angles.clone()]);
         }
     });
@@ -68,7 +69,7 @@ mod tests {
             let (cos, sin) = (numbers(3 * head_dim / 2, 0.7), numbers(3 * head_dim / 2, 1.3));
             let on = |isa| {
                 let mut x = numbers(3 * 2 * head_dim, 0.37);
-                rotate_on(isa, &mut x, &cos, &sin, head_dim);
+                rotate_on(isa, &mut x, &cos, &sin, head_dim, head_dim);
                 x
             };
             assert!(Isa::available().into_iter().all(|isa| on(isa) == on(Isa::Scalar)), "{head_dim}");
@@ -82,7 +83,7 @@ mod tests {
         let (cos, sin) = (angles.map(f32::cos), angles.map(f32::sin));
         let x: Vec<f32> = (0..16).map(|i| (i as f32) * 0.25 - 1.0).collect();
         let mut y = x.clone();
-        rotate(&mut y, &cos, &sin, 4);
+        rotate(&mut y, &cos, &sin, 4, 4);
         for token in 0..2 {
             for head in 0..2 {
                 for i in 0..2 {
@@ -93,5 +94,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn dimensions_behind_the_rotated_ones_stay() {
+        let x: Vec<f32> = (0..12).map(|i| i as f32).collect();
+        let mut whole = vec![0.0, 1.0, 2.0, 3.0, 6.0, 7.0, 8.0, 9.0];
+        let (cos, sin) = ([0.5, 0.25], [0.75, -0.5]);
+        rotate(&mut whole, &cos, &sin, 4, 4);
+        let mut part = x.clone();
+        rotate(&mut part, &cos, &sin, 4, 6);
+        assert_eq!((&part[..4], &part[4..6], &part[6..10], &part[10..]), (&whole[..4], &x[4..6], &whole[4..], &x[10..]));
     }
 }

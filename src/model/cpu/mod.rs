@@ -9,10 +9,11 @@ use super::backend::{AttentionShape, Backend, DeviceError, Result};
 use super::batch::Step;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
-use super::spec::{Activation, DecoderSpec};
+use super::spec::{Activation, DecoderSpec, Experts};
 use super::weights::Numbers;
 use crate::kernels::attention::{self, Cache, Geometry, Queries, Shape};
 use crate::kernels::quant::Rows;
+use crate::kernels::routing::{self, Routes};
 use crate::kernels::{activation, norm, rope};
 use buffers::{Buffer, Buffers};
 use matrix::Matrix;
@@ -22,11 +23,14 @@ pub(super) struct Cpu {
     buffers: Buffers,
     /// Room for rounded rows. The lock is never waited for: one step runs at a time.
     rounded: Mutex<Rows>,
+    /// Room for who goes to which expert; likewise.
+    routes: Mutex<Routes>,
 }
 
 pub(super) struct Plan<'a> {
     step: &'a Step,
-    angles: &'a Angles,
+    /// Of each rope.
+    angles: &'a [Angles],
 }
 
 impl Cpu {
@@ -60,7 +64,7 @@ impl Backend for Cpu {
         Cache::zeroed(dtype, geometry).map_err(|error| DeviceError(format!("the KV cache: {error}")))
     }
 
-    fn plan<'a>(&self, step: &'a Step, angles: &'a Angles, _spec: &DecoderSpec) -> Result<Plan<'a>> {
+    fn plan<'a>(&self, step: &'a Step, angles: &'a [Angles], _spec: &DecoderSpec) -> Result<Plan<'a>> {
         Ok(Plan { step, angles })
     }
 
@@ -111,6 +115,16 @@ impl Backend for Cpu {
         Ok(y)
     }
 
+    fn scale(&self, mut x: Buffer, factor: f32) -> Result<Buffer> {
+        activation::scale(&mut x, factor);
+        Ok(x)
+    }
+
+    fn soft_cap(&self, mut x: Buffer, cap: f32) -> Result<Buffer> {
+        activation::soft_cap(&mut x, cap);
+        Ok(x)
+    }
+
     fn add(&self, mut x: Buffer, y: &Buffer) -> Result<Buffer> {
         activation::add(&mut x, y);
         Ok(x)
@@ -122,8 +136,9 @@ impl Backend for Cpu {
         Ok(y)
     }
 
-    fn rope(&self, mut x: Buffer, plan: &Plan<'_>, head_dim: usize) -> Result<Buffer> {
-        rope::rotate(&mut x, &plan.angles.cos, &plan.angles.sin, head_dim);
+    fn rope(&self, mut x: Buffer, plan: &Plan<'_>, head_dim: usize, rope: usize) -> Result<Buffer> {
+        let Angles { cos, sin, dims } = &plan.angles[rope];
+        rope::rotate(&mut x, cos, sin, *dims, head_dim);
         Ok(x)
     }
 
@@ -134,7 +149,8 @@ impl Backend for Cpu {
 
     fn attention(&self, q: &Buffer, kv: &Cache, plan: &Plan<'_>, shape: &AttentionShape) -> Result<Buffer> {
         let mut out = self.buffers.take(q.len());
-        let shape = Shape { heads: shape.heads, scale: shape.scale, window: shape.window };
+        let AttentionShape { heads, scale, cap, window, .. } = *shape;
+        let shape = Shape { heads, scale, cap, window };
         let queries = Queries { q, chunks: &plan.step.chunks, tables: &plan.step.tables };
         attention::attention(&queries, kv, &shape, &mut out);
         Ok(out)
@@ -143,8 +159,33 @@ impl Backend for Cpu {
     fn gate(&self, mut gate: Buffer, up: &Buffer, activation: Activation) -> Result<Buffer> {
         match activation {
             Activation::Silu => activation::silu_gate(&mut gate, up),
+            Activation::GeluTanh => activation::gelu_tanh_gate(&mut gate, up),
         }
         Ok(gate)
+    }
+
+    fn mix(
+        &self,
+        x: &Buffer,
+        scores: &Buffer,
+        choice: Experts,
+        mut expert: impl FnMut(usize, &Buffer) -> Result<Buffer>,
+    ) -> Result<Buffer> {
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        routes.choose(scores, choice.count, choice.per_token, choice.normalised);
+        let width = x.len() / (scores.len() / choice.count);
+        let mut out = self.buffers.take(x.len());
+        out.fill(0.0);
+        for index in 0..choice.count {
+            let (rows, weights) = routes.of(index);
+            if rows.is_empty() {
+                continue;
+            }
+            let mut input = self.buffers.take(rows.len() * width);
+            routing::gather(x, width, rows, &mut input);
+            routing::scatter_add(&expert(index, &input)?, width, (rows, weights), &mut out);
+        }
+        Ok(out)
     }
 
     fn select(&self, x: Buffer, plan: &Plan<'_>) -> Result<Buffer> {

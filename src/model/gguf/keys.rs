@@ -78,6 +78,10 @@ impl<'a> Keys<'a> {
         text.map(Some).ok_or_else(|| self.broken(key, "must be a string in UTF-8"))
     }
 
+    pub(super) fn is_array(&self, key: &str) -> bool {
+        matches!(self.entries.get(key), Some(Value::Array(_)))
+    }
+
     /// The array `key`, decoded by `decode`, which answers `None` for elements of another type than `of`.
     pub(super) fn array<T>(
         &self,

@@ -5,13 +5,14 @@
 //! beyond its list of keys, whatever it claims.
 //!
 //! ```text
-//! map.rs → header.rs (cursor.rs, value.rs, types.rs) → Gguf ┬→ keys.rs → spec.rs → DecoderSpec, vocab.rs → GgufVocab
+//! map.rs → header.rs (cursor.rs, value.rs, types.rs) → Gguf ┬→ keys.rs → spec.rs, rope.rs → DecoderSpec, vocab.rs → GgufVocab
 //!                                                           └→ tensors.rs → weights
 //! ```
 
 mod cursor;
 mod header;
 mod keys;
+mod rope;
 mod spec;
 mod tensors;
 mod types;

@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use super::Gguf;
 use crate::model::error::{LoadError, TensorRule};
-use crate::model::spec::DecoderSpec;
+use crate::model::spec::{DecoderSpec, NormPlacement};
+use crate::model::weights::names::InGguf;
 use crate::model::weights::{Bytes, Numbers, Packed, names};
 
 /// The tensors of one file.
 pub(in crate::model) struct GgufWeights {
     file: Gguf,
+    norms: NormPlacement,
+    /// How many matrices lie behind each other where experts do.
+    experts: Option<usize>,
     /// Query and key heads whose rows llama.cpp has reordered; `None` where it leaves them alone.
     reordered: Option<HeadCounts>,
 }
@@ -20,26 +24,35 @@ struct HeadCounts {
     keys: usize,
 }
 
+/// Architectures whose RoPE llama.cpp lets rotate neighbours: its converter interleaves the halves of each query and key
+/// head for them. Ours rotates halves, as checkpoints have it.
+const INTERLEAVED: [&str; 3] = ["llama", "granite", "smollm3"];
+
 impl GgufWeights {
-    /// The converter of llama.cpp interleaves the halves of each query and key head for the architecture `llama`, whose
-    /// RoPE there rotates neighbours; ours rotates halves, as checkpoints have it.
     pub(in crate::model) fn new(file: Gguf, spec: &DecoderSpec) -> Result<GgufWeights, LoadError> {
-        let interleaved = super::architecture(&file)? == "llama";
+        let interleaved = INTERLEAVED.contains(&super::architecture(&file)?);
         let reordered = interleaved.then_some(HeadCounts { queries: spec.heads, keys: spec.kv_heads });
-        Ok(GgufWeights { file, reordered })
+        let experts = spec.experts.map(|experts| experts.count);
+        Ok(GgufWeights { file, norms: spec.norms, experts, reordered })
     }
 
-    /// The tensor that checkpoints call `name`, once its shape and type are found to be right. Only query and key
-    /// weights of a `llama` are copied; all others stay in the file.
+    /// The tensor that checkpoints call `name`, once its shape and type are found to be right. Only reordered query and key
+    /// weights are copied; all others stay in the file.
     pub(in crate::model) fn numbers(&self, name: &str, shape: &[usize]) -> Result<Numbers, LoadError> {
-        let name = names::in_gguf(name);
+        let InGguf { name, expert } = names::in_gguf(name, self.norms);
         let fault = |rule| self.file.fault(&name, rule);
         let tensor = self.file.tensor(&name).ok_or_else(|| fault(TensorRule::Missing))?;
-        if tensor.shape != shape {
-            return Err(fault(TensorRule::Shape { expected: shape.to_vec(), found: tensor.shape.clone() }));
+        let stacked = expert.and(self.experts);
+        let expected: Vec<usize> = stacked.into_iter().chain(shape.iter().copied()).collect();
+        if tensor.shape != expected {
+            return Err(fault(TensorRule::Shape { expected, found: tensor.shape.clone() }));
         }
         let packing = tensor.kind.packing.ok_or_else(|| fault(TensorRule::Packing { found: tensor.kind.name }))?;
-        let (file, range) = (&self.file.bytes, tensor.bytes.clone());
+        let (file, mut range) = (&self.file.bytes, tensor.bytes.clone());
+        if let (Some(count), Some(expert)) = (stacked, expert) {
+            let each = range.len() / count;
+            range = range.start + expert * each..range.start + (expert + 1) * each;
+        }
         Ok(Numbers::Packed(match self.reordered_heads(&name) {
             None => Packed::new(packing, file.clone(), range),
             Some(heads) => {

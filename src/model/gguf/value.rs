@@ -135,6 +135,10 @@ impl Array {
         self.fours(Kind::F32, file).map(|fours| fours.iter().map(|&four| f32::from_le_bytes(four)).collect())
     }
 
+    pub(super) fn flags(&self, file: &[u8]) -> Option<Vec<bool>> {
+        (self.element == Kind::Bool).then(|| file[self.at.clone()].iter().map(|&byte| byte != 0).collect())
+    }
+
     pub(super) fn integers(&self, file: &[u8]) -> Option<Vec<i32>> {
         let fours = self.fours(Kind::I32, file).or_else(|| self.fours(Kind::U32, file))?;
         Some(fours.iter().map(|&four| i32::from_le_bytes(four)).collect())

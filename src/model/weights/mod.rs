@@ -23,7 +23,8 @@ pub(super) use safetensors::Checkpoint;
 
 /// A source of tensors by name.
 pub(super) enum Weights {
-    Checkpoint(Checkpoint),
+    /// With what its architecture renames.
+    Checkpoint(Checkpoint, names::Renamed),
     Gguf(GgufWeights),
     /// Seeded random numbers of any shape, for models whose weights are not at hand.
     Dummy {
@@ -35,7 +36,7 @@ impl Weights {
     /// The tensor `name`, which must have `shape`. `described_by` is the file to blame where there is no other.
     fn tensor(&self, name: &str, shape: &[usize], described_by: &Path) -> Result<Numbers, LoadError> {
         match self {
-            Weights::Checkpoint(checkpoint) => checkpoint.tensor(name, shape),
+            Weights::Checkpoint(checkpoint, renamed) => checkpoint.tensor(&names::rename(name, renamed), shape),
             Weights::Gguf(file) => file.numbers(name, shape),
             Weights::Dummy { seed } => match dummy::tensor(name, shape, *seed) {
                 Ok(numbers) => Ok(Numbers::Plain(numbers)),

@@ -30,6 +30,20 @@ impl Numbers {
             Numbers::Packed(packed) => packed.unpack(),
         }
     }
+
+    /// Rows `rows` of `inputs` numbers each. A packed row is whole blocks.
+    pub(in crate::model) fn rows(&self, rows: Range<usize>, inputs: usize) -> Numbers {
+        match self {
+            Numbers::Plain(numbers) => Numbers::Plain(numbers[rows.start * inputs..rows.end * inputs].to_vec()),
+            Numbers::Packed(packed) => {
+                let (numbers, block_bytes) = packed.packing.block();
+                let row = inputs / numbers * block_bytes;
+                let start = packed.range.start;
+                let range = start + rows.start * row..start + rows.end * row;
+                Numbers::Packed(Packed { range, ..packed.clone() })
+            }
+        }
+    }
 }
 
 impl Packed {
