@@ -102,7 +102,7 @@ pub enum TensorRule {
     Shape { expected: Vec<usize>, found: Vec<usize> },
     #[error("must be F32, F16 or BF16, is {found}")]
     Dtype { found: String },
-    #[error("must be F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 or Q2_K to Q6_K, is {found}")]
+    #[error("must be F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL or MXFP4, is {found}")]
     Packing { found: &'static str },
     #[error("type {id} does not exist")]
     UnknownType { id: u32 },

@@ -34,6 +34,25 @@ impl Checkpoint {
         )
     }
 
+    /// What a folder holds, in the order of names.
+    pub fn read(folder: &Path) -> Checkpoint {
+        let file = |name: &str| std::fs::read(folder.join(name)).unwrap();
+        let weights = file("model.safetensors");
+        let parsed = safetensors::SafeTensors::deserialize(&weights).unwrap();
+        let mut views = parsed.tensors();
+        views.sort_by(|a, b| a.0.cmp(&b.0));
+        let entry = |(name, view): (String, safetensors::tensor::TensorView)| Entry {
+            name,
+            dtype: "F32",
+            shape: view.shape().to_vec(),
+            bytes: view.data().to_vec(),
+        };
+        Checkpoint {
+            config: serde_json::from_slice(&file("config.json")).unwrap(),
+            tensors: views.into_iter().map(entry).collect(),
+        }
+    }
+
     /// All tensors of a Llama with this config, random, in BF16.
     pub fn from_config(config: Value, seed: u64) -> Checkpoint {
         let size = |key: &str| config[key].as_u64().unwrap() as usize;
@@ -79,7 +98,7 @@ impl Checkpoint {
     pub fn write(&self) -> TempDir {
         let folder = tempfile::tempdir().unwrap();
         self.write_small_files(folder.path());
-        std::fs::write(folder.path().join("model.safetensors"), safetensors(&self.tensors)).unwrap();
+        std::fs::write(folder.path().join("model.safetensors"), packed(&self.tensors)).unwrap();
         folder
     }
 
@@ -90,7 +109,7 @@ impl Checkpoint {
         let mut weight_map = serde_json::Map::new();
         for (shard, tensors) in self.tensors.chunks(self.tensors.len().div_ceil(2)).enumerate() {
             let file = format!("model-0000{}-of-00002.safetensors", shard + 1);
-            std::fs::write(folder.path().join(&file), safetensors(tensors)).unwrap();
+            std::fs::write(folder.path().join(&file), packed(tensors)).unwrap();
             weight_map.extend(tensors.iter().map(|entry| (entry.name.clone(), json!(file))));
         }
         write_index(folder.path(), &json!({"metadata": {}, "weight_map": weight_map}));
@@ -112,7 +131,7 @@ pub fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), data].concat()
 }
 
-fn safetensors(tensors: &[Entry]) -> Vec<u8> {
+fn packed(tensors: &[Entry]) -> Vec<u8> {
     let mut header = serde_json::Map::new();
     let mut data = Vec::new();
     header.insert("__metadata__".to_string(), json!({"format": "pt"}));

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use candle_core::quantized::GgmlDType;
+use forebay::model::{LoadOptions, Source, load};
 
 use crate::gguf_file::{GgufFile, Value, array, string, text};
 use crate::gguf_lies::{HONEST, check, set, unset};
@@ -178,7 +179,7 @@ fn tensors_that_do_not_fit_the_metadata() {
                 let entry = f.tensor("blk.0.attn_q.weight");
                 (entry.kind, entry.bytes) = (26, vec![0; 64 * 64 * 4]);
             },
-            "blk.0.attn_q.weight: must be F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 or Q2_K to Q6_K, is I32",
+            "blk.0.attn_q.weight: must be F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL or MXFP4, is I32",
         ),
         (
             "one bias of six",
@@ -197,6 +198,29 @@ fn tensors_that_do_not_fit_the_metadata() {
         ),
         ("a divisor of NaN", |f| divisors(f, vec![f32::NAN; 8]), "must hold positive numbers, holds NaN"),
     ]);
+}
+
+#[test]
+fn experts_that_do_not_fit_the_metadata() {
+    let refused = |change: fn(&mut GgufFile), expected: &str| {
+        let mut file = GgufFile::convert(&goldens::folder("mixtral"), GgmlDType::F32);
+        change(&mut file);
+        let folder = tempfile::tempdir().unwrap();
+        let error = load(&Source::at(file.write(folder.path())), &LoadOptions::default()).err().unwrap().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    refused(
+        |f| set(f, "llama.expert_count", Value::U32(3)),
+        "tensor blk.0.ffn_gate_inp.weight: must have shape [3, 64], has [4, 64]",
+    );
+    refused(
+        |f| f.tensor("blk.1.ffn_up_exps.weight").sizes = vec![64, 56, 8],
+        "tensor blk.1.ffn_up_exps.weight: must have shape [4, 112, 64], has [8, 56, 64]",
+    );
+    refused(
+        |f| f.tensors.retain(|entry| entry.name != "blk.2.ffn_down_exps.weight"),
+        "tensor blk.2.ffn_down_exps.weight: is missing",
+    );
 }
 
 fn divisors(file: &mut GgufFile, numbers: Vec<f32>) {

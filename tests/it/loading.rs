@@ -10,6 +10,7 @@ use half::f16;
 use serde_json::json;
 
 use crate::checkpoint::{Checkpoint, with_header, write_index};
+use crate::goldens;
 use crate::paged::{Cache, Sequence, forward};
 
 fn open(folder: &Path) -> Result<LoadedModel, String> {
@@ -194,6 +195,30 @@ fn tensors_that_do_not_fit_the_config() {
         },
         &["lm_head.weight: must be F32, F16 or BF16, is I16"],
     );
+}
+
+#[test]
+fn experts_and_fused_matrices_that_do_not_fit() {
+    let check = |golden: &str, change: fn(&mut Checkpoint), expected: &str| {
+        let mut checkpoint = Checkpoint::read(&goldens::folder(golden));
+        change(&mut checkpoint);
+        check_refused(checkpoint.write().path(), &[expected]);
+    };
+    let gone = |c: &mut Checkpoint| c.tensors.retain(|entry| !entry.name.ends_with("1.block_sparse_moe.experts.3.w2.weight"));
+    check("mixtral", gone, "tensor model.layers.1.block_sparse_moe.experts.3.w2.weight: is missing");
+    let more = |c: &mut Checkpoint| c.config["num_local_experts"] = json!(5);
+    check("mixtral", more, "tensor model.layers.0.block_sparse_moe.gate.weight: must have shape [5, 64], has [4, 64]");
+    let wider = |c: &mut Checkpoint| c.config["moe_intermediate_size"] = json!(50);
+    check("qwen3-moe", wider, "tensor model.layers.0.mlp.experts.0.gate_proj.weight: must have shape [50, 64], has [48, 64]");
+    let heads = |c: &mut Checkpoint| c.config["num_key_value_heads"] = json!(4);
+    check("phi3", heads, "tensor model.layers.0.self_attn.qkv_proj.weight: must have shape [192, 64], has [128, 64]");
+    let kind = |c: &mut Checkpoint| {
+        let entry = c.tensor("model.layers.2.mlp.gate_up_proj.weight");
+        (entry.dtype, entry.shape) = ("I32", entry.shape.clone());
+    };
+    check("phi3", kind, "tensor model.layers.2.mlp.gate_up_proj.weight: must be F32, F16 or BF16, is I32");
+    let norm = |c: &mut Checkpoint| c.tensors.retain(|entry| !entry.name.contains("1.pre_feedforward"));
+    check("gemma2", norm, "tensor model.layers.1.pre_feedforward_layernorm.weight: is missing");
 }
 
 #[test]

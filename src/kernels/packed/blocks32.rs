@@ -62,6 +62,36 @@ pub(super) fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
     }
 }
 
+/// What the codes of [`iq4_nl`] stand for.
+const NON_LINEAR: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// `d`, 16 bytes: numbers of a table.
+#[inline(always)]
+pub(super) fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
+    let [d0, d1, quants @ ..] = block;
+    let d = f16([*d0, *d1]);
+    for (j, &q) in quants.iter().enumerate() {
+        out[j] = f32::from(NON_LINEAR[usize::from(q & 15)]) * d;
+        out[j + HALF] = f32::from(NON_LINEAR[usize::from(q >> 4)]) * d;
+    }
+}
+
+/// What the codes of [`mxfp4`] stand for, twice: E2M1 has halves.
+const E2M1_TWICE: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// An exponent, 16 bytes: floats of four bits (OCP Microscaling Formats, 2023).
+#[inline(always)]
+pub(super) fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
+    let [exponent, quants @ ..] = block;
+    // Half of 2^(exponent - 127); the two smallest are not normal.
+    let bits = if *exponent < 2 { 0x0020_0000 << exponent } else { u32::from(exponent - 1) << 23 };
+    let d = f32::from_bits(bits);
+    for (j, &q) in quants.iter().enumerate() {
+        out[j] = f32::from(E2M1_TWICE[usize::from(q & 15)]) * d;
+        out[j + HALF] = f32::from(E2M1_TWICE[usize::from(q >> 4)]) * d;
+    }
+}
+
 /// Numbers `j` and `j + 16` of a block, unsigned.
 #[inline(always)]
 fn five_bits(q: u8, high: u32, j: usize) -> [i32; 2] {

@@ -26,10 +26,12 @@ pub enum Packing {
     Q4K,
     Q5K,
     Q6K,
+    Iq4Nl,
+    Mxfp4,
 }
 
 impl Packing {
-    pub const ALL: [Packing; 13] = [
+    pub const ALL: [Packing; 15] = [
         Packing::F32,
         Packing::F16,
         Packing::Bf16,
@@ -43,6 +45,8 @@ impl Packing {
         Packing::Q4K,
         Packing::Q5K,
         Packing::Q6K,
+        Packing::Iq4Nl,
+        Packing::Mxfp4,
     ];
 
     /// Numbers and bytes of one block.
@@ -50,7 +54,7 @@ impl Packing {
         match self {
             Packing::F32 => (1, 4),
             Packing::F16 | Packing::Bf16 => (1, 2),
-            Packing::Q4_0 => (32, 18),
+            Packing::Q4_0 | Packing::Iq4Nl => (32, 18),
             Packing::Q4_1 => (32, 20),
             Packing::Q5_0 => (32, 22),
             Packing::Q5_1 => (32, 24),
@@ -60,6 +64,7 @@ impl Packing {
             Packing::Q4K => (256, 144),
             Packing::Q5K => (256, 176),
             Packing::Q6K => (256, 210),
+            Packing::Mxfp4 => (32, 17),
         }
     }
 
@@ -85,6 +90,8 @@ impl Packing {
             Packing::Q4K => "Q4_K",
             Packing::Q5K => "Q5_K",
             Packing::Q6K => "Q6_K",
+            Packing::Iq4Nl => "IQ4_NL",
+            Packing::Mxfp4 => "MXFP4",
         }
     }
 }
@@ -109,6 +116,8 @@ pub fn unpack(packing: Packing, bytes: &[u8], out: &mut [f32]) {
         Packing::Q4K => each_block(bytes, out, blocks256::q4_k),
         Packing::Q5K => each_block(bytes, out, blocks256::q5_k),
         Packing::Q6K => each_block(bytes, out, blocks256::q6_k),
+        Packing::Iq4Nl => each_block(bytes, out, blocks32::iq4_nl),
+        Packing::Mxfp4 => each_block(bytes, out, blocks32::mxfp4),
     }
 }
 

@@ -7,8 +7,9 @@ use candle_core::{Device, Tensor};
 
 use super::*;
 
-fn theirs(packing: Packing) -> GgmlDType {
-    match packing {
+/// `None`: candle does not know it.
+fn theirs(packing: Packing) -> Option<GgmlDType> {
+    Some(match packing {
         Packing::F32 => GgmlDType::F32,
         Packing::F16 => GgmlDType::F16,
         Packing::Bf16 => GgmlDType::BF16,
@@ -22,7 +23,8 @@ fn theirs(packing: Packing) -> GgmlDType {
         Packing::Q4K => GgmlDType::Q4K,
         Packing::Q5K => GgmlDType::Q5K,
         Packing::Q6K => GgmlDType::Q6K,
-    }
+        Packing::Iq4Nl | Packing::Mxfp4 => return None,
+    })
 }
 
 fn unpacked(packing: Packing, bytes: &[u8]) -> Vec<f32> {
@@ -43,7 +45,8 @@ fn what_candle_packs_is_unpacked_as_candle_does() {
     let data: Vec<f32> = (0..2048).map(|_| random(&mut state) as f32 / (1u64 << 31) as f32 - 0.5).collect();
     let tensor = Tensor::from_vec(data.clone(), (4, 512), &Device::Cpu).unwrap();
     for packing in Packing::ALL {
-        let packed = QTensor::quantize(&tensor, theirs(packing)).unwrap();
+        let Some(theirs) = theirs(packing) else { continue };
+        let packed = QTensor::quantize(&tensor, theirs).unwrap();
         let expected: Vec<f32> = packed.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1().unwrap();
         let ours = unpacked(packing, &packed.data().unwrap());
         assert!(ours == expected, "{packing:?}");
@@ -56,14 +59,34 @@ fn what_candle_packs_is_unpacked_as_candle_does() {
 fn arbitrary_bytes_are_the_same_numbers_for_both() {
     let mut state = 2;
     for packing in Packing::ALL {
+        let Some(theirs) = theirs(packing) else { continue };
         let (numbers, block_bytes) = packing.block();
         let bytes: Vec<u8> = (0..block_bytes * 512).map(|_| (random(&mut state) >> 8) as u8).collect();
-        let storage = QStorage::from_data(Cow::Owned(bytes.clone()), &Device::Cpu, theirs(packing)).unwrap();
+        let storage = QStorage::from_data(Cow::Owned(bytes.clone()), &Device::Cpu, theirs).unwrap();
         let packed = QTensor::new(storage, (512, numbers)).unwrap();
         let expected: Vec<f32> = packed.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1().unwrap();
         for (index, (ours, theirs)) in unpacked(packing, &bytes).iter().zip(&expected).enumerate() {
             let same = ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan();
             assert!(same, "{packing:?} at {index}: {ours:e}, candle has {theirs:e}");
+        }
+    }
+}
+
+/// Candle has neither; the numbers are those of the formats' definitions.
+#[test]
+fn codes_of_the_formats_with_tables() {
+    let codes: Vec<u8> = (0..16).map(|code| code | (15 - code) << 4).collect();
+    // 0.5 as f16, little-endian.
+    let block = [&[0x00, 0x38][..], &codes].concat();
+    let numbers = unpacked(Packing::Iq4Nl, &block);
+    assert_eq!((numbers[0], numbers[7], numbers[8], numbers[15]), (-63.5, -5.0, 0.5, 56.5));
+    assert_eq!((numbers[16], numbers[31]), (56.5, -63.5));
+    for (exponent, one) in [(127u8, 1.0f32), (128, 2.0), (130, 8.0), (2, 2f32.powi(-125)), (1, 2f32.powi(-126)), (0, 2f32.powi(-127))] {
+        let numbers = unpacked(Packing::Mxfp4, &[&[exponent][..], &codes].concat());
+        let e2m1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+        for (code, value) in e2m1.into_iter().enumerate() {
+            assert_eq!((numbers[code], numbers[code + 8]), (value * one, -value * one), "{exponent}, {code}");
+            assert_eq!(numbers[31 - code], value * one);
         }
     }
 }

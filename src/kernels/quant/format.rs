@@ -71,7 +71,8 @@ impl Format {
             Packing::Q4K => (Codes::Four, Scheme::Super { offset: 0 }, Header::SuperAffine),
             Packing::Q5K => (Codes::Five, Scheme::Super { offset: 0 }, Header::SuperAffine),
             Packing::Q6K => (Codes::Six, Scheme::Super { offset: 32 }, Header::SuperHalves),
-            Packing::F32 | Packing::F16 | Packing::Bf16 | Packing::Q2K | Packing::Q3K => return None,
+            Packing::F32 | Packing::F16 | Packing::Bf16 => return None,
+            Packing::Q2K | Packing::Q3K | Packing::Iq4Nl | Packing::Mxfp4 => return None,
         };
         Some(Format { packing, codes, scheme, header })
     }

@@ -40,7 +40,7 @@ pub(super) fn tensor_type(id: u32) -> Option<TensorType> {
         17 => other("IQ2_XS", 256, 74),
         18 => other("IQ3_XXS", 256, 98),
         19 => other("IQ1_S", 256, 50),
-        20 => other("IQ4_NL", 32, 18),
+        20 => packed(Packing::Iq4Nl),
         21 => other("IQ3_S", 256, 110),
         22 => other("IQ2_S", 256, 82),
         23 => other("IQ4_XS", 256, 136),
@@ -53,7 +53,7 @@ pub(super) fn tensor_type(id: u32) -> Option<TensorType> {
         30 => packed(Packing::Bf16),
         34 => other("TQ1_0", 256, 54),
         35 => other("TQ2_0", 256, 66),
-        39 => other("MXFP4", 32, 17),
+        39 => packed(Packing::Mxfp4),
         _ => return None,
     })
 }
