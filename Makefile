@@ -7,7 +7,7 @@ CLIENTS := openai==3.52.0 langchain-openai==1.7.3 litellm==1.83.0 jsonschema==4.
 NODE_CLIENTS := openai@6.49.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt check unit doc venv bench bench-peers parity divergence docker clean
+.PHONY: help run test lint fmt check unit doc venv bench bench-peers parity parity-goldens divergence docker clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ bench-peers: ## beside llama.cpp: LLAMA_BENCH=path LLAMA_SERVER=path FILES="a-q4
 parity: ## greedy tokens against llama.cpp's, which it compiles once; FILES="a.gguf b.gguf" or random models
 	$(CARGO) build --release --locked
 	$(PYTHON) tests/parity/parity.py $(FILES)
+
+parity-goldens: ## every golden architecture as a GGUF file, through llama.cpp and through us
+	$(CARGO) build --release --locked --example logits
+	$$($(PYTHON) -c "import sys; sys.path.insert(0, 'tests/parity'); import parity; parity.CACHE.mkdir(exist_ok=True); print(parity.python())") tests/parity/goldens.py $(FILES)
 
 divergence: ## logits against the same numbers in F32, beside llama.cpp's; FILES as for parity
 	$(CARGO) build --release --locked --example logits

@@ -23,6 +23,10 @@ fn main() -> ExitCode {
         }
         Command::Health { url } => return forebay::probe::run(&url),
         Command::Inspect { path, format } => return end(app::inspect(path, format)),
+        Command::Quantize { from, to, kind } => {
+            set_threads(app::compute_threads(&loaded.config));
+            return end(app::quantize(&from, &to, kind));
+        }
     }
     set_threads(app::compute_threads(&loaded.config));
     end(app::serve(loaded.config))

@@ -10,6 +10,7 @@ mod hub;
 mod inspect;
 mod logging;
 mod memory;
+mod quantize;
 mod signals;
 mod source;
 mod thermal;
@@ -18,6 +19,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 
 pub use inspect::inspect;
+pub use quantize::quantize;
 
 /// Why the server did not start, or ended badly.
 #[derive(Debug)]

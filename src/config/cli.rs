@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
 
 use super::keys::{self, FLAGS, Kind};
+use crate::model::Quantised;
 
 /// What the command line said.
 #[derive(Debug)]
@@ -28,6 +29,12 @@ pub enum Command {
     Inspect {
         path: PathBuf,
         format: InspectFormat,
+    },
+    /// Writes a model with smaller weights.
+    Quantize {
+        from: PathBuf,
+        to: PathBuf,
+        kind: Quantised,
     },
 }
 
@@ -67,7 +74,17 @@ pub fn command() -> Clap {
                 .help("A folder in the Hugging Face layout, or a .gguf file"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object instead of a table"));
-    let model = Clap::new("model").about("Look at a model without serving it").subcommand_required(true);
+    let quantize = Clap::new("quantize")
+        .about("Write a GGUF file whose matrices are quantised, for us and for llama.cpp")
+        .arg(path("from", "IN", "A .gguf file, its matrices in F32, F16 or BF16"))
+        .arg(path("to", "OUT", "The .gguf file to write; must not exist"))
+        .arg(
+            Arg::new("type").long("type").value_name("TYPE").value_parser(["q4_k", "q8_0"]).default_value("q4_k").help(
+                "Of matrices; the embedding and the output get 8 bits, and so do rows that are no multiple of 256",
+            ),
+        );
+    let model =
+        Clap::new("model").about("Look at a model, or make it smaller, without serving it").subcommand_required(true);
     Clap::new("forebay")
         .version(env!("CARGO_PKG_VERSION"))
         .about("An OpenAI-compatible LLM inference server")
@@ -76,7 +93,11 @@ pub fn command() -> Clap {
         .subcommand(serve)
         .subcommand(config.args(arguments()))
         .subcommand(health)
-        .subcommand(model.subcommand(inspect))
+        .subcommand(model.subcommand(inspect).subcommand(quantize))
+}
+
+fn path(id: &'static str, shown: &'static str, help: &'static str) -> Arg {
+    Arg::new(id).required(true).value_name(shown).value_parser(value_parser!(PathBuf)).help(help)
 }
 
 /// The variable that moves the port of a server in a container, and with it the port that its health check asks.
@@ -118,8 +139,12 @@ fn read(matches: ArgMatches) -> Parsed {
             return Parsed { command: Command::Health { url }, file: None, flags: Vec::new() };
         }
         Some(("model", matches)) => {
-            let inspect = matches.subcommand().map_or(matches, |(_, matches)| matches);
-            return Parsed { command: inspect_command(inspect), file: None, flags: Vec::new() };
+            let command = match matches.subcommand() {
+                Some(("quantize", matches)) => quantize_command(matches),
+                Some((_, matches)) => inspect_command(matches),
+                None => inspect_command(matches),
+            };
+            return Parsed { command, file: None, flags: Vec::new() };
         }
         Some(("config", matches)) => (Command::Config, matches.clone()),
         Some((_, matches)) => (Command::Serve, matches.clone()),
@@ -138,4 +163,10 @@ fn inspect_command(matches: &ArgMatches) -> Command {
         path: matches.get_one::<PathBuf>("path").cloned().unwrap_or_default(),
         format: if matches.get_flag("json") { InspectFormat::Json } else { InspectFormat::Table },
     }
+}
+
+fn quantize_command(matches: &ArgMatches) -> Command {
+    let path = |id: &str| matches.get_one::<PathBuf>(id).cloned().unwrap_or_default();
+    let eight = matches.get_one::<String>("type").is_some_and(|kind| kind == "q8_0");
+    Command::Quantize { from: path("from"), to: path("to"), kind: if eight { Quantised::Q8_0 } else { Quantised::Q4K } }
 }

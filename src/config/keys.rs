@@ -97,6 +97,12 @@ pub const KEYS: &[Key] = &[
         Kind::OneOf(&["auto", "dummy"]),
         "dummy fills the folder's config.json with seeded random weights",
     ),
+    key(
+        "model.quantize",
+        "none",
+        Kind::OneOf(&["none", "q8_0", "q4_k"]),
+        "what matrices in F32, F16 and BF16 become as they are loaded",
+    ),
     key("model.device", "auto", Kind::Text, "auto, cpu, cuda:N or metal (the last two need their cargo features)"),
     key("model.seed", "0", Kind::Integer { min: 0, max: u64::MAX >> 1 }, "of dummy weights"),
     key(
@@ -294,6 +300,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("model", "model.path"),
     ("served-model-name", "model.served_names"),
     ("load-format", "model.load_format"),
+    ("quantize", "model.quantize"),
     ("device", "model.device"),
     ("tool-parser", "model.tool_parser"),
     ("reasoning-parser", "model.reasoning_parser"),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
-use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions};
+use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions, Quantised};
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
 use crate::scheduler::thermal::Thresholds;
 use crate::scheduler::{Preemption, Speculative};
@@ -172,7 +172,7 @@ pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
     let parsed = cli::parse();
     // A probe and a look at files need no configuration, and must not fail for a bad one.
     let environment = match parsed.command {
-        Command::Health { .. } | Command::Inspect { .. } => BTreeMap::new(),
+        Command::Health { .. } | Command::Inspect { .. } | Command::Quantize { .. } => BTreeMap::new(),
         Command::Serve | Command::Config => environment(),
     };
     let loaded = load(parsed.file.as_deref(), environment, &parsed.flags)?;
@@ -249,10 +249,12 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
 
 fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
     let formats = [("auto", LoadFormat::Auto), ("dummy", LoadFormat::Dummy)];
+    let quantisations = [("none", None), ("q8_0", Some(Quantised::Q8_0)), ("q4_k", Some(Quantised::Q4K))];
     let options = LoadOptions {
         device: device(read)?,
         format: read.one_of("model.load_format", &formats)?,
         seed: read.integer("model.seed")?,
+        quantise: read.one_of("model.quantize", &quantisations)?,
         context: read.auto("engine.max_model_len")?.map(|n| n as u32),
         kv_dtype: kv_dtype(read)?,
     };

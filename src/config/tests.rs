@@ -111,6 +111,7 @@ fn bad_values_name_the_key_the_place_and_the_range() {
         ("kv_cache.block_size", "0"),
         ("model.device", "cuda:x"),
         ("model.load_format", "gguf"),
+        ("model.quantize", "q5_k"),
         ("logging.format", "xml"),
         ("workers.count", "2"),
         ("logging.level", "loud"),

@@ -60,9 +60,7 @@ impl<B: Backend> Decoder<'_, B> {
         let q = self.norm(&q, layer.q_norm.as_ref())?.unwrap_or(q);
         let k = self.norm(&k, layer.k_norm.as_ref())?.unwrap_or(k);
         let (q, k) = match self.spec.layers[index].rope {
-            Some(rope) => {
-                (backend.rope(q, plan, shape.head_dim, rope)?, backend.rope(k, plan, shape.head_dim, rope)?)
-            }
+            Some(rope) => (backend.rope(q, plan, shape.head_dim, rope)?, backend.rope(k, plan, shape.head_dim, rope)?),
             None => (q, k),
         };
         backend.store(kv, plan, &k, &v)?;

@@ -17,6 +17,7 @@ use super::weights::{Checkpoint, Weights};
 use super::{Model, Parts, Placed, arch, backend::Backend, backend::DeviceError};
 use crate::kernels::attention::KvDtype;
 use crate::kernels::isa::Isa;
+use crate::kernels::packed::Quantised;
 use crate::request::Defaults;
 use crate::text::GgufVocab;
 use crate::units::TokenId;
@@ -75,6 +76,8 @@ pub struct LoadOptions {
     pub format: LoadFormat,
     /// Of [`LoadFormat::Dummy`].
     pub seed: u64,
+    /// What matrices in F32, F16 and BF16 become as they are loaded.
+    pub quantise: Option<Quantised>,
     /// The longest sequence that will be served; `None` is as long as the model allows. Some ropes depend on it.
     pub context: Option<u32>,
     /// How keys and values are cached; `None` is what suits the device: `F16` on the CPU, `F32` elsewhere.
@@ -361,14 +364,13 @@ fn place(spec: DecoderSpec, weights: &Weights, config: &Path, options: &LoadOpti
     if !kv_dtype.fits(spec.head_dim) {
         return Err(LoadError::KvDtypeHeads { dtype: kv_dtype.name(), head_dim: spec.head_dim });
     }
-    let context = options.context.map_or(spec.max_position_embeddings, |asked| asked.min(spec.max_position_embeddings));
     let on = match device {
         None => {
             // Kernels take the best there is when the variable is wrong; its author should hear of it.
             Isa::check()?;
-            Placed::Cpu(parts(Cpu::default(), &spec, weights, config, context)?)
+            Placed::Cpu(parts(Cpu::default(), &spec, weights, config, options)?)
         }
-        Some(device) => Placed::Candle(parts(Candle { device }, &spec, weights, config, context)?),
+        Some(device) => Placed::Candle(parts(Candle { device }, &spec, weights, config, options)?),
     };
     Ok(Model { spec, on, kv_dtype })
 }
@@ -378,9 +380,10 @@ fn parts<B: Backend>(
     spec: &DecoderSpec,
     weights: &Weights,
     config: &Path,
-    context: u32,
+    options: &LoadOptions,
 ) -> Result<Parts<B>, LoadError> {
-    let weights = Loader { backend: &backend, spec, weights, config }.load()?;
+    let context = options.context.unwrap_or(u32::MAX).min(spec.max_position_embeddings);
+    let weights = Loader { backend: &backend, spec, weights, config, quantise: options.quantise }.load()?;
     Ok(Parts::new(backend, spec, weights, context))
 }
 

@@ -37,16 +37,16 @@ use cpu::Cpu;
 
 pub use crate::kernels::attention::KvDtype;
 pub use crate::kernels::memory::release_freed;
+pub use crate::kernels::packed::Quantised;
 pub use backend::DeviceError;
 pub use batch::BatchError;
 pub use error::{GgufRule, HeaderRule, LoadError, TensorRule};
+pub use gguf::{Written, quantize};
 pub use inspect::{Format, Inspection, TypeShare, inspect};
 pub use load::{
     ChatFiles, DEFAULT_KV_DTYPE, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource, load,
 };
-pub use spec::{
-    Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling, Scales,
-};
+pub use spec::{Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling, Scales};
 
 /// Weights on a device, and the cache once [`Model::allocate_kv`] has made it.
 pub struct Model {

@@ -188,11 +188,8 @@ mod tests {
 
     #[test]
     fn dynamic_grows_with_the_position_alone() {
-        let rope = Rope {
-            theta: 10_000.0,
-            dims: 8,
-            scaling: RopeScaling::Dynamic { factor: 2.0, original_context: 16.0 },
-        };
+        let rope =
+            Rope { theta: 10_000.0, dims: 8, scaling: RopeScaling::Dynamic { factor: 2.0, original_context: 16.0 } };
         let frequencies = Frequencies::new(&rope, 64);
         let angles = |positions: &[u32]| {
             let mut angles = Angles::default();

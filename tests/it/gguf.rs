@@ -30,7 +30,7 @@ const QUANTISED: [GgmlDType; 12] = [
     GgmlDType::Q6K,
 ];
 
-const VOCAB: usize = 320;
+pub const VOCAB: usize = 320;
 
 fn open(path: &Path, device: DeviceChoice) -> LoadedModel {
     let options = LoadOptions { device, kv_dtype: Some(KvDtype::F32), ..LoadOptions::default() };
@@ -64,8 +64,19 @@ fn goldens_as_f32_files() {
 
 #[test]
 fn an_f32_file_is_its_checkpoint_bit_for_bit() {
-    for architecture in ["llama", "mistral-window", "qwen2", "qwen3", "olmo2", "gemma3", "phi3", "granite", "smollm3", "mixtral", "qwen3-moe"]
-    {
+    for architecture in [
+        "llama",
+        "mistral-window",
+        "qwen2",
+        "qwen3",
+        "olmo2",
+        "gemma3",
+        "phi3",
+        "granite",
+        "smollm3",
+        "mixtral",
+        "qwen3-moe",
+    ] {
         let golden = goldens::golden(architecture);
         let folder = goldens::folder(architecture);
         let file = GgufFile::convert(&folder, GgmlDType::F32);
@@ -76,7 +87,6 @@ fn an_f32_file_is_its_checkpoint_bit_for_bit() {
 }
 
 /// A Llama whose widths are whole blocks of 256.
-/// Wide enough for blocks of 256.
 pub fn wide() -> TempDir {
     let checkpoint = Checkpoint::from_config(
         json!({
@@ -90,7 +100,7 @@ pub fn wide() -> TempDir {
     checkpoint.write()
 }
 
-fn prompt() -> Golden {
+pub fn prompt() -> Golden {
     let prompt: Vec<u32> = (0..200).map(|i| (i * i * 7 + i * 13) % 320).collect();
     Golden { logits: Vec::new(), greedy: vec![0; 8], prompt }
 }
@@ -103,7 +113,7 @@ fn probabilities(logits: &[f32]) -> Vec<f64> {
 }
 
 /// Mean Kullback-Leibler divergence of `ours` from `theirs` in nats, and the share of rows with the same best token.
-fn compare(ours: &[f32], theirs: &[f32], vocab: usize) -> (f64, f64) {
+pub fn compare(ours: &[f32], theirs: &[f32], vocab: usize) -> (f64, f64) {
     let rows = ours.len() / vocab;
     let (mut divergence, mut same) = (0.0, 0);
     for (ours, theirs) in ours.chunks(vocab).zip(theirs.chunks(vocab)) {

@@ -151,7 +151,8 @@ fn preempted_and_resumed() {
                 for _ in 0..new {
                     let token = argmax(&last);
                     tokens.push(token);
-                    last = forward(&mut loaded.model, &mut cache, &mut [(&mut sequence, &[token])], Rows::Sampled).0.data;
+                    last =
+                        forward(&mut loaded.model, &mut cache, &mut [(&mut sequence, &[token])], Rows::Sampled).0.data;
                 }
                 cache.free(sequence);
             }

@@ -204,12 +204,17 @@ fn experts_and_fused_matrices_that_do_not_fit() {
         change(&mut checkpoint);
         check_refused(checkpoint.write().path(), &[expected]);
     };
-    let gone = |c: &mut Checkpoint| c.tensors.retain(|entry| !entry.name.ends_with("1.block_sparse_moe.experts.3.w2.weight"));
+    let gone =
+        |c: &mut Checkpoint| c.tensors.retain(|entry| !entry.name.ends_with("1.block_sparse_moe.experts.3.w2.weight"));
     check("mixtral", gone, "tensor model.layers.1.block_sparse_moe.experts.3.w2.weight: is missing");
     let more = |c: &mut Checkpoint| c.config["num_local_experts"] = json!(5);
     check("mixtral", more, "tensor model.layers.0.block_sparse_moe.gate.weight: must have shape [5, 64], has [4, 64]");
     let wider = |c: &mut Checkpoint| c.config["moe_intermediate_size"] = json!(50);
-    check("qwen3-moe", wider, "tensor model.layers.0.mlp.experts.0.gate_proj.weight: must have shape [50, 64], has [48, 64]");
+    check(
+        "qwen3-moe",
+        wider,
+        "tensor model.layers.0.mlp.experts.0.gate_proj.weight: must have shape [50, 64], has [48, 64]",
+    );
     let heads = |c: &mut Checkpoint| c.config["num_key_value_heads"] = json!(4);
     check("phi3", heads, "tensor model.layers.0.self_attn.qkv_proj.weight: must have shape [192, 64], has [128, 64]");
     let kind = |c: &mut Checkpoint| {

@@ -1,7 +1,7 @@
 //! One integration binary, a module per face.
 //!
 //! `architecture`: the house rules. `goldens`, `oracle`, `paged`: the decoder against reference logits and against itself. `loading`: files that lie.
-//! `gguf`: the same for GGUF files (`gguf_file` writes them, `gguf_lies` and `gguf_models` make them lie).
+//! `gguf`: the same for GGUF files (`gguf_file` writes them, `gguf_lies` and `gguf_models` make them lie). `quantise`: smaller ones.
 //! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
 //! (`server`). `forebay`: what an operator changes while requests run. `hub`: downloads from a stub that speaks the hub's protocol. `badinputs`: what nobody should send. `params`: what each parameter does. `structured`: grammars (`schemas` makes some). `openai`: clients of `tests/clients` against the real binary.
 
@@ -27,6 +27,7 @@ mod paged;
 mod params;
 mod parrot;
 mod prefix;
+mod quantise;
 mod rig;
 mod schemas;
 mod server;

@@ -110,9 +110,14 @@ fn agrees_with_the_naive_one_with_and_without_a_window() {
                 continue;
             }
             let cache = given.cache(dtype, &table);
-            for (window, cap) in
-                [(None, None), (Some(1), None), (Some(5), Some(0.7)), (Some(40), None), (Some(100), None), (None, Some(1.5))]
-            {
+            for (window, cap) in [
+                (None, None),
+                (Some(1), None),
+                (Some(5), Some(0.7)),
+                (Some(40), None),
+                (Some(100), None),
+                (None, Some(1.5)),
+            ] {
                 (given.shape.window, given.shape.cap) = (window, cap);
                 let out = given.run(Isa::current(), &cache, &table, 0..given.len);
                 let row = shape.0 * shape.2;

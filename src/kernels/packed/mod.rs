@@ -9,6 +9,9 @@
 mod blocks256;
 mod blocks32;
 pub(super) mod halves;
+mod pack;
+
+pub use pack::{Quantised, repack};
 
 /// How numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -81,7 +81,9 @@ fn codes_of_the_formats_with_tables() {
     let numbers = unpacked(Packing::Iq4Nl, &block);
     assert_eq!((numbers[0], numbers[7], numbers[8], numbers[15]), (-63.5, -5.0, 0.5, 56.5));
     assert_eq!((numbers[16], numbers[31]), (56.5, -63.5));
-    for (exponent, one) in [(127u8, 1.0f32), (128, 2.0), (130, 8.0), (2, 2f32.powi(-125)), (1, 2f32.powi(-126)), (0, 2f32.powi(-127))] {
+    for (exponent, one) in
+        [(127u8, 1.0f32), (128, 2.0), (130, 8.0), (2, 2f32.powi(-125)), (1, 2f32.powi(-126)), (0, 2f32.powi(-127))]
+    {
         let numbers = unpacked(Packing::Mxfp4, &[&[exponent][..], &codes].concat());
         let e2m1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
         for (code, value) in e2m1.into_iter().enumerate() {

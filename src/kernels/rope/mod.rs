@@ -104,6 +104,9 @@ mod tests {
         rotate(&mut whole, &cos, &sin, 4, 4);
         let mut part = x.clone();
         rotate(&mut part, &cos, &sin, 4, 6);
-        assert_eq!((&part[..4], &part[4..6], &part[6..10], &part[10..]), (&whole[..4], &x[4..6], &whole[4..], &x[10..]));
+        assert_eq!(
+            (&part[..4], &part[4..6], &part[6..10], &part[10..]),
+            (&whole[..4], &x[4..6], &whole[4..], &x[10..])
+        );
     }
 }

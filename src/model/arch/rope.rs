@@ -52,7 +52,9 @@ fn rope(config: &Fields, parameters: Option<&Fields>, head_dim: usize, theta: f6
     let dims = (head_dim as f64 * share) as usize;
     if dims == 0 || !dims.is_multiple_of(2) {
         let fields = parameters.filter(|parameters| parameters.get(PARTIAL).is_some()).unwrap_or(config);
-        return Err(fields.broken(PARTIAL, &format!("must leave an even number of the {head_dim} dimensions of a head")));
+        return Err(
+            fields.broken(PARTIAL, &format!("must leave an even number of the {head_dim} dimensions of a head"))
+        );
     }
     let scaling = parameters.map_or(Ok(RopeScaling::None), |parameters| scaling(config, parameters, dims))?;
     Ok(Rope { theta, dims, scaling })

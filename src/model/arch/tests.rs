@@ -100,8 +100,11 @@ fn older_spellings_of_the_newer_architectures() {
     };
     let windows = |spec: &DecoderSpec| spec.layers.iter().map(|layer| layer.window.is_some()).collect::<Vec<_>>();
 
-    let gemma2 = of("Gemma2ForCausalLM", json!({"sliding_window": 16, "query_pre_attn_scalar": 64, "head_dim": 32,
-        "hidden_act": "gelu_pytorch_tanh", "attn_logit_softcapping": 50.0}));
+    let gemma2 = of(
+        "Gemma2ForCausalLM",
+        json!({"sliding_window": 16, "query_pre_attn_scalar": 64, "head_dim": 32,
+        "hidden_act": "gelu_pytorch_tanh", "attn_logit_softcapping": 50.0}),
+    );
     assert_eq!(windows(&gemma2), [true, false, true, false]);
     assert_eq!((gemma2.attention_scale, gemma2.attention_cap, gemma2.logit_cap), (0.125, Some(50.0), None));
     assert_eq!((gemma2.activation, gemma2.tied, gemma2.norm_offset), (Activation::GeluTanh, true, 1.0));
@@ -127,13 +130,19 @@ fn older_spellings_of_the_newer_architectures() {
     let flags = of("SmolLM3ForCausalLM", json!({"no_rope_layers": [0, 1, 1, 0]}));
     assert_eq!((flags.layers[0].rope, flags.layers[1].rope), (None, Some(0)));
 
-    let granite = of("GraniteForCausalLM", json!({"embedding_multiplier": 12.0, "logits_scaling": 8.0,
-        "residual_multiplier": 0.25, "attention_multiplier": 0.5}));
+    let granite = of(
+        "GraniteForCausalLM",
+        json!({"embedding_multiplier": 12.0, "logits_scaling": 8.0,
+        "residual_multiplier": 0.25, "attention_multiplier": 0.5}),
+    );
     assert_eq!(granite.scales, Scales { embedding: 12.0, residual: 0.25, logits: 0.125 });
     assert_eq!(granite.attention_scale, 0.5);
 
-    let moe = of("Qwen3MoeForCausalLM", json!({"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
-        "decoder_sparse_step": 2, "mlp_only_layers": [3]}));
+    let moe = of(
+        "Qwen3MoeForCausalLM",
+        json!({"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+        "decoder_sparse_step": 2, "mlp_only_layers": [3]}),
+    );
     assert_eq!(moe.experts, Some(Experts { count: 8, per_token: 2, intermediate: 24, normalised: false }));
     assert_eq!(moe.layers.iter().map(|layer| layer.routed).collect::<Vec<_>>(), [false, true, false, false]);
 }
@@ -219,7 +228,10 @@ fn numbers_that_make_no_model_are_named() {
     check(json!({"rope_scaling": {"type": "yarn", "factor": 0.5}}), "`rope_scaling.factor` must be a number from 1");
     check(json!({"rope_scaling": {"type": "longrope"}}), "`rope_scaling.short_factor` is missing");
     let short = json!({"type": "longrope", "short_factor": [1, 1], "long_factor": [1, 1]});
-    check(json!({"rope_scaling": short}), "`rope_scaling.short_factor` must have one number for each of the 8 rotated pairs");
+    check(
+        json!({"rope_scaling": short}),
+        "`rope_scaling.short_factor` must have one number for each of the 8 rotated pairs",
+    );
     let nothing = json!({"type": "longrope", "short_factor": [0], "long_factor": [1]});
     check(json!({"rope_scaling": nothing}), "`rope_scaling.short_factor` must be a list of numbers from 1e-6");
     check(json!({"rope_scaling": {"type": "linear"}}), "`rope_scaling.factor` is missing");

@@ -27,6 +27,10 @@ const LEAST_TENSOR: usize = 8 + 1 + 4 + 8 + 4 + 8;
 
 pub(super) struct Header {
     pub keys: HashMap<String, Value>,
+    /// Where each key stands in the file, with its value, in the file's order.
+    pub entries: Vec<(String, Range<usize>)>,
+    /// What tensors begin at a multiple of.
+    pub alignment: usize,
     pub tensors: HashMap<String, TensorInfo>,
 }
 
@@ -60,7 +64,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header, Refusal> {
     let key_count = cursor.u64("the number of keys")?;
     let tensor_count = cursor.count(tensor_count, "tensors", LEAST_TENSOR)?;
     let key_count = cursor.count(key_count, "keys", LEAST_KEY)?;
-    let keys = read_keys(&mut cursor, key_count)?;
+    let (keys, places) = read_keys(&mut cursor, key_count)?;
     let alignment = alignment(&keys)?;
     let entries = (0..tensor_count).map(|_| read_tensor(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
     within_budget(&cursor)?;
@@ -78,7 +82,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header, Refusal> {
             return Err(Refusal::Tensor(entry.name.to_string(), TensorRule::Duplicate));
         }
     }
-    Ok(Header { keys, tensors })
+    Ok(Header { keys, entries: places, alignment, tensors })
 }
 
 fn check_version(cursor: &mut Cursor) -> Result<(), GgufRule> {
@@ -93,17 +97,21 @@ fn check_version(cursor: &mut Cursor) -> Result<(), GgufRule> {
     }
 }
 
-fn read_keys(cursor: &mut Cursor, count: usize) -> Result<HashMap<String, Value>, GgufRule> {
-    let mut keys = HashMap::new();
+type Places = Vec<(String, Range<usize>)>;
+
+fn read_keys(cursor: &mut Cursor, count: usize) -> Result<(HashMap<String, Value>, Places), GgufRule> {
+    let (mut keys, mut places) = (HashMap::new(), Vec::new());
     for _ in 0..count {
+        let start = cursor.at();
         let key = cursor.name("a key", MAX_KEY)?;
         let value = value::read(cursor, key)?;
         within_budget(cursor)?;
         if keys.insert(key.to_string(), value).is_some() {
             return Err(GgufRule::DuplicateKey { key: key.to_string() });
         }
+        places.push((key.to_string(), start..cursor.at()));
     }
-    Ok(keys)
+    Ok((keys, places))
 }
 
 fn within_budget(cursor: &Cursor) -> Result<(), GgufRule> {

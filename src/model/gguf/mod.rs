@@ -6,12 +6,13 @@
 //!
 //! ```text
 //! map.rs → header.rs (cursor.rs, value.rs, types.rs) → Gguf ┬→ keys.rs → spec.rs, rope.rs → DecoderSpec, vocab.rs → GgufVocab
-//!                                                           └→ tensors.rs → weights
+//!                                                           └→ tensors.rs → weights, quantize.rs → another file
 //! ```
 
 mod cursor;
 mod header;
 mod keys;
+mod quantize;
 mod rope;
 mod spec;
 mod tensors;
@@ -27,6 +28,7 @@ use super::weights::Bytes;
 use header::{Header, Refusal, TensorInfo};
 use keys::Keys;
 
+pub use quantize::{Written, quantize};
 pub(super) use spec::{architecture, read_spec};
 pub(super) use tensors::GgufWeights;
 pub(super) use vocab::read_vocab;

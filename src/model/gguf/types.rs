@@ -5,6 +5,8 @@ use crate::kernels::packed::Packing;
 /// A tensor type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TensorType {
+    /// ggml's number.
+    pub id: u32,
     pub name: &'static str,
     /// Numbers of a block, all of one row.
     pub numbers: usize,
@@ -18,9 +20,9 @@ pub(super) struct TensorType {
 pub(super) fn tensor_type(id: u32) -> Option<TensorType> {
     let packed = |packing: Packing| {
         let (numbers, bytes) = packing.block();
-        TensorType { name: packing.name(), numbers, bytes, packing: Some(packing) }
+        TensorType { id, name: packing.name(), numbers, bytes, packing: Some(packing) }
     };
-    let other = |name, numbers, bytes| TensorType { name, numbers, bytes, packing: None };
+    let other = |name, numbers, bytes| TensorType { id, name, numbers, bytes, packing: None };
     Some(match id {
         0 => packed(Packing::F32),
         1 => packed(Packing::F16),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{Numbers, Weights, names};
+use crate::kernels::packed::Quantised;
 use crate::model::backend::{Backend, DeviceError};
 use crate::model::error::LoadError;
 use crate::model::spec::{DecoderSpec, Experts, QkNorm};
@@ -65,16 +66,18 @@ pub(in crate::model) struct Loader<'a, B: Backend> {
     pub weights: &'a Weights,
     /// Blamed where no weight file is: `config.json`.
     pub config: &'a Path,
+    /// What matrices in F32, F16 and BF16 become.
+    pub quantise: Option<Quantised>,
 }
 
 impl<B: Backend> Loader<'_, B> {
     pub(in crate::model) fn load(&self) -> Result<DecoderWeights<B>, LoadError> {
         let spec = self.spec;
         Ok(DecoderWeights {
-            embedding: self.matrix(names::EMBEDDING, spec.vocab, spec.hidden)?,
+            embedding: self.table(names::EMBEDDING)?,
             layers: (0..spec.layers.len()).map(|index| self.layer(index)).collect::<Result<_, _>>()?,
             norm: self.norm(names::FINAL_NORM, spec.hidden)?,
-            head: if spec.tied { None } else { Some(self.matrix(names::HEAD, spec.vocab, spec.hidden)?) },
+            head: if spec.tied { None } else { Some(self.table(names::HEAD)?) },
         })
     }
 
@@ -89,11 +92,12 @@ impl<B: Backend> Loader<'_, B> {
         let norms = names::layer_norms(self.spec.norms);
         let norm = |module: &str, width| self.norm(&format!("{}.weight", names::module(index, module)), width);
         let layer_norm = |module: Option<&str>| module.map(|module| norm(module, hidden)).transpose();
+        let attention_in = layer_norm(norms.attention_in)?;
         let qkv = names::QKV.map(|module| names::module(index, module));
         let fused = self.spec.fused.then(|| names::module(index, names::FUSED_QKV));
         let [q_proj, k_proj, v_proj] = self.linears(fused.as_deref(), qkv, [q, kv, kv], hidden, bias.qkv)?;
         Ok(LayerWeights {
-            attention_in: layer_norm(norms.attention_in)?,
+            attention_in,
             q: q_proj,
             k: k_proj,
             v: v_proj,
@@ -112,7 +116,10 @@ impl<B: Backend> Loader<'_, B> {
         let Some(experts) = spec.experts.filter(|_| spec.layers[index].routed) else {
             return Ok(FeedForward::Dense(self.mlp(&names::module(index, "mlp"), spec.intermediate)?));
         };
-        let router = self.linear(&names::module(index, "mlp.gate"), experts.count, spec.hidden, false)?;
+        // Never quantised: it decides where tokens go, and is small.
+        let router = format!("{}.weight", names::module(index, "mlp.gate"));
+        let router = self.weights.tensor(&router, &[experts.count, spec.hidden], self.config)?;
+        let router = Linear { weight: self.backend.matrix(router, experts.count, spec.hidden)?, bias: None };
         let expert = |at| self.mlp(&names::module(index, &format!("mlp.experts.{at}")), experts.intermediate);
         let all = (0..experts.count).map(expert).collect::<Result<_, _>>()?;
         Ok(FeedForward::Routed { choice: experts, router, experts: all })
@@ -147,7 +154,8 @@ impl<B: Backend> Loader<'_, B> {
             let rows = start..start + outputs;
             start = rows.end;
             let part = bias.as_ref().map(|bias| self.backend.vector(bias.rows(rows.clone(), 1))).transpose()?;
-            Ok(Linear { weight: self.backend.matrix(weight.rows(rows, inputs), outputs, inputs)?, bias: part })
+            let weight = self.quantised(weight.rows(rows, inputs), inputs, self.quantise)?;
+            Ok(Linear { weight: self.backend.matrix(weight, outputs, inputs)?, bias: part })
         });
         Ok(all(each.into_iter().collect::<Result<_, LoadError>>()?))
     }
@@ -160,7 +168,22 @@ impl<B: Backend> Loader<'_, B> {
 
     fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<B::Matrix, LoadError> {
         let numbers = self.weights.tensor(name, &[outputs, inputs], self.config)?;
-        Ok(self.backend.matrix(numbers, outputs, inputs)?)
+        Ok(self.backend.matrix(self.quantised(numbers, inputs, self.quantise)?, outputs, inputs)?)
+    }
+
+    /// `[vocab, hidden]`: eight bits at least, for these decide between tokens.
+    fn table(&self, name: &str) -> Result<B::Matrix, LoadError> {
+        let (vocab, hidden) = (self.spec.vocab, self.spec.hidden);
+        let numbers = self.weights.tensor(name, &[vocab, hidden], self.config)?;
+        let quantise = self.quantise.map(|_| Quantised::Q8_0);
+        Ok(self.backend.matrix(self.quantised(numbers, hidden, quantise)?, vocab, hidden)?)
+    }
+
+    fn quantised(&self, numbers: Numbers, inputs: usize, to: Option<Quantised>) -> Result<Numbers, LoadError> {
+        match to {
+            Some(to) => Ok(numbers.quantised(to, inputs).map_err(DeviceError::from)?),
+            None => Ok(numbers),
+        }
     }
 
     fn vector(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
@@ -173,8 +196,7 @@ impl<B: Backend> Loader<'_, B> {
         if offset == 0.0 {
             return self.vector(name, width);
         }
-        let mut weights =
-            self.weights.tensor(name, &[width], self.config)?.plain().map_err(DeviceError::from)?;
+        let mut weights = self.weights.tensor(name, &[width], self.config)?.plain().map_err(DeviceError::from)?;
         weights.iter_mut().for_each(|weight| *weight += offset);
         Ok(self.backend.vector(Numbers::Plain(weights))?)
     }

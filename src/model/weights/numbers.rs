@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::map::Bytes;
-use crate::kernels::packed::{self, Packing};
+use crate::kernels::packed::{self, Packing, Quantised};
 use crate::model::error::TensorRule;
 
 /// A tensor, row after row.
@@ -31,6 +31,27 @@ impl Numbers {
         }
     }
 
+    /// Quantised, where they are in F32, F16 or BF16 and `inputs` are whole blocks of `to`, or else of Q8_0; others stay.
+    pub(in crate::model) fn quantised(self, to: Quantised, inputs: usize) -> Result<Numbers, TensorRule> {
+        let fits = |to: &Quantised| to.packing().row_bytes(inputs).is_some();
+        let Some(to) = [to, Quantised::Q8_0].into_iter().find(fits) else { return Ok(self) };
+        let packed = match self {
+            Numbers::Packed(packed) => packed,
+            Numbers::Plain(numbers) => Packed::plain(&numbers),
+        };
+        if !matches!(packed.packing, Packing::F32 | Packing::F16 | Packing::Bf16) {
+            return Ok(Numbers::Packed(packed));
+        }
+        let rows = packed.bytes().len() / packed.packing.row_bytes(inputs).unwrap_or(1);
+        let bytes = rows * to.packing().row_bytes(inputs).unwrap_or(0);
+        let mut out = Vec::new();
+        out.try_reserve_exact(bytes).map_err(|_| TensorRule::Allocation { bytes })?;
+        out.resize(bytes, 0);
+        packed::repack(packed.packing, packed.bytes(), inputs, to, &mut out);
+        packed.release(0..packed.bytes().len());
+        Ok(Numbers::Packed(Packed::new(to.packing(), Arc::new(Bytes::Owned(out)), 0..bytes)))
+    }
+
     /// Rows `rows` of `inputs` numbers each. A packed row is whole blocks.
     pub(in crate::model) fn rows(&self, rows: Range<usize>, inputs: usize) -> Numbers {
         match self {
@@ -50,6 +71,12 @@ impl Packed {
     /// `range` holds whole blocks of `packing`.
     pub(in crate::model) fn new(packing: Packing, file: Arc<Bytes>, range: Range<usize>) -> Packed {
         Packed { packing, file, range }
+    }
+
+    fn plain(numbers: &[f32]) -> Packed {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let whole = 0..bytes.len();
+        Packed::new(Packing::F32, Arc::new(Bytes::Owned(bytes)), whole)
     }
 
     pub(in crate::model) fn packing(&self) -> Packing {

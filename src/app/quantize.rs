@@ -1,0 +1,25 @@
+//! `forebay model quantize`: a model's file with smaller weights.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::{Failure, input};
+use crate::model::{self, Quantised};
+
+/// Writes `to`, and says how much smaller it is.
+pub fn quantize(from: &Path, to: &Path, kind: Quantised) -> Result<(), Failure> {
+    let written = model::quantize(from, to, kind).map_err(input)?;
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let text = format!(
+        "{}: {} of {} tensors quantised, {:.3} GiB instead of {:.3}\n",
+        to.display(),
+        written.quantised,
+        written.tensors,
+        gib(written.bytes_after),
+        gib(written.bytes_before),
+    );
+    io::stdout().write_all(text.as_bytes()).context("standard output")?;
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! Weights quantised as they are loaded, and files written with them: the same numbers, close to the ones they were.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use candle_core::quantized::GgmlDType;
+use forebay::model::{DeviceChoice, KvDtype, LoadOptions, LoadedModel, Quantised, Source, load, quantize};
+
+use crate::gguf;
+use crate::gguf_file::GgufFile;
+use crate::goldens::{self, Golden};
+use crate::paged::Cache;
+
+const KINDS: [(&str, Quantised); 2] = [("q8_0", Quantised::Q8_0), ("q4_k", Quantised::Q4K)];
+
+fn open(path: &Path, quantise: Option<Quantised>) -> LoadedModel {
+    let device = DeviceChoice::Cpu;
+    let options = LoadOptions { device, quantise, kv_dtype: Some(KvDtype::F32), ..LoadOptions::default() };
+    let mut loaded = load(&Source::at(path.to_path_buf()), &options).unwrap_or_else(|error| panic!("{error}"));
+    loaded.model.allocate_kv(Cache::BLOCKS, Cache::BLOCK_SIZE).unwrap();
+    loaded
+}
+
+fn forebay(args: &[&str], paths: &[&Path]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).args(paths).output().unwrap()
+}
+
+#[test]
+fn a_quantised_checkpoint_is_the_quantised_file_bit_for_bit() {
+    let (folder, golden) = (gguf::wide(), gguf::prompt());
+    let plain = GgufFile::convert(folder.path(), GgmlDType::BF16);
+    let work = tempfile::tempdir().unwrap();
+    let from = plain.write(work.path());
+    let (exact, _) = goldens::run(&mut open(folder.path(), None), &golden, 50, 0);
+    for ((name, kind), most) in KINDS.into_iter().zip([2e-3, 5e-2]) {
+        let to = work.path().join(format!("{name}.gguf"));
+        let written = quantize(&from, &to, kind).unwrap();
+        assert!(written.bytes_after * 3 < written.bytes_before * 2, "{written:?}");
+        let (ours, _) = goldens::run(&mut open(folder.path(), Some(kind)), &golden, 50, 0);
+        let (of_file, _) = goldens::run(&mut open(&to, None), &golden, 50, 0);
+        assert!(ours.iter().zip(&of_file).all(|(a, b)| a.to_bits() == b.to_bits()), "{name}");
+        let (kl, top1) = gguf::compare(&ours, &exact, gguf::VOCAB);
+        println!("{name} against BF16: KL {kl:.2e}, top-1 {top1:.3}");
+        assert!(kl > 0.0 && kl < most, "{name}: KL {kl:e}, top-1 {top1}");
+    }
+}
+
+/// Widths of 64, 48 and 112 are no blocks of 256, and 48 and 112 none of 32: those fall back to eight bits, or stay.
+#[test]
+fn every_architecture_can_be_quantised() {
+    for architecture in goldens::ARCHITECTURES {
+        let golden = goldens::golden(architecture);
+        let prompt = Golden { greedy: vec![0; 1], logits: Vec::new(), prompt: golden.prompt };
+        for (name, kind) in KINDS {
+            let mut loaded = open(&goldens::folder(architecture), Some(kind));
+            let (logits, _) = goldens::run(&mut loaded, &prompt, 48, 0);
+            let (kl, _) = gguf::compare(&logits, &golden.logits, logits.len() / prompt.prompt.len());
+            assert!(kl > 0.0 && kl < 0.05, "{architecture}, {name}: KL {kl:e}");
+        }
+    }
+}
+
+#[test]
+fn the_program_writes_a_file_that_it_serves() {
+    let work = tempfile::tempdir().unwrap();
+    let from = GgufFile::convert(gguf::wide().path(), GgmlDType::F16).write(work.path());
+    let to = work.path().join("small.gguf");
+    let out = forebay(&["model", "quantize"], &[&from, &to]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let said = String::from_utf8(out.stdout).unwrap();
+    assert!(said.contains("small.gguf: 15 of 20 tensors quantised"), "{said}");
+    let out = forebay(&["model", "inspect"], &[&to]);
+    let table = String::from_utf8(out.stdout).unwrap();
+    assert!(table.contains("Q4_K (") && table.contains("Q8_0 ("), "{table}");
+    // What stays is what it was.
+    let left: Vec<_> = std::fs::read_dir(work.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn what_cannot_be_written_is_told_and_leaves_nothing() {
+    let work = tempfile::tempdir().unwrap();
+    let from = GgufFile::convert(gguf::wide().path(), GgmlDType::F16).write(work.path());
+    let check = |paths: &[&Path], expected: &str| {
+        let out = forebay(&["model", "quantize"], paths);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(2) && said.contains(expected), "{:?}: {said}", out.status);
+    };
+    check(&[&from, &from], "already exists");
+    check(&[&work.path().join("none.gguf"), &work.path().join("a.gguf")], "none.gguf");
+    check(&[&from, &work.path().join("no/folder/a.gguf")], "a.gguf: No such file or directory");
+    check(&[&work.path().join("model.gguf")], "required arguments were not provided");
+    std::fs::write(work.path().join("not.gguf"), b"GGML").unwrap();
+    check(&[&work.path().join("not.gguf"), &work.path().join("b.gguf")], "not.gguf: must begin with GGUF");
+    let out = forebay(&["model", "quantize", "--type", "q3_k"], &[&from, &work.path().join("c.gguf")]);
+    assert_eq!(out.status.code(), Some(2), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 2);
+}
