@@ -62,7 +62,7 @@ parity: ## greedy tokens against llama.cpp's, which it compiles once; FILES="a.g
 	$(PYTHON) tests/parity/parity.py $(FILES)
 
 parity-goldens: ## every golden architecture as a GGUF file, through llama.cpp and through us
-	$(CARGO) build --release --locked --example logits
+	$(CARGO) build --release --locked --bins --example logits
 	$$($(PYTHON) -c "import sys; sys.path.insert(0, 'tests/parity'); import parity; parity.CACHE.mkdir(exist_ok=True); print(parity.python())") tests/parity/goldens.py $(FILES)
 
 divergence: ## logits against the same numbers in F32, beside llama.cpp's; FILES as for parity

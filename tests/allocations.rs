@@ -157,6 +157,10 @@ fn steps_allocate_nothing_once_their_buffers_have_grown() {
     for packing in [GgmlDType::F32, GgmlDType::BF16, GgmlDType::Q8_0, GgmlDType::Q4K] {
         of_model(&format!("a file in {packing:?}"), packed(packing));
     }
+    for golden in ["gemma3", "mixtral"] {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(golden);
+        of_model(golden, load(&Source::Folder(folder)));
+    }
     let model = of_model("the embedded model", load(&Source::Builtin));
     let greedy = RawRequest {
         prompt: Prompt::Tokens(vec![1; 8]),

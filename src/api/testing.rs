@@ -57,6 +57,7 @@ impl Scene {
             limits: Limits::new(context, fixtures::VOCAB, tokenizer.max_token_bytes()),
             model_id: "org/storyteller".into(),
             aliases: vec!["tiny".into()],
+            adapters: Vec::new(),
             parsers: ParserChoices::default(),
             grammars: GrammarConfig::default(),
         });

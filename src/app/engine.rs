@@ -100,6 +100,7 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
         limits,
         model_id: config.model.served_names.first().cloned().unwrap_or_else(|| loaded.id.clone()),
         aliases: config.model.served_names.iter().skip(1).cloned().collect(),
+        adapters: config.model.adapters.clone(),
         parsers: config.model.parsers,
         grammars: GrammarConfig {
             max_bytes: config.structured_output.max_bytes,

@@ -103,6 +103,7 @@ pub const KEYS: &[Key] = &[
         Kind::OneOf(&["none", "q8_0", "q4_k"]),
         "what matrices in F32, F16 and BF16 become as they are loaded",
     ),
+    key("model.lora", "", Kind::List, "LoRA adapters as name=folder, chosen by that name as the request's model"),
     key("model.device", "auto", Kind::Text, "auto, cpu, cuda:N or metal (the last two need their cargo features)"),
     key("model.seed", "0", Kind::Integer { min: 0, max: u64::MAX >> 1 }, "of dummy weights"),
     key(
@@ -301,6 +302,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("served-model-name", "model.served_names"),
     ("load-format", "model.load_format"),
     ("quantize", "model.quantize"),
+    ("lora", "model.lora"),
     ("device", "model.device"),
     ("tool-parser", "model.tool_parser"),
     ("reasoning-parser", "model.reasoning_parser"),

@@ -70,6 +70,8 @@ pub struct ModelConfig {
     pub options: LoadOptions,
     /// The first is shown; empty means the model's own.
     pub served_names: Vec<String>,
+    /// Names of the adapters in `options`, in their order.
+    pub adapters: Vec<String>,
     /// Who reads the answers of chats.
     pub parsers: ParserChoices,
 }
@@ -250,7 +252,9 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
 fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
     let formats = [("auto", LoadFormat::Auto), ("dummy", LoadFormat::Dummy)];
     let quantisations = [("none", None), ("q8_0", Some(Quantised::Q8_0)), ("q4_k", Some(Quantised::Q4K))];
+    let (adapters, paths) = adapters(read)?.into_iter().unzip();
     let options = LoadOptions {
+        adapters: paths,
         device: device(read)?,
         format: read.one_of("model.load_format", &formats)?,
         seed: read.integer("model.seed")?,
@@ -262,6 +266,7 @@ fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
         reference: read.text("model.path").into(),
         options,
         served_names: read.list("model.served_names"),
+        adapters,
         parsers: ParserChoices {
             tools: parser(read, "model.tool_parser", &ToolFamily::ALL.map(|family| (family.name(), family)))?,
             reasoning: parser(
@@ -271,6 +276,24 @@ fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
             )?,
         },
     })
+}
+
+/// `name=folder`, each name once and none of the model's own.
+fn adapters(read: &Reader) -> Result<Vec<(String, PathBuf)>, ConfigError> {
+    const KEY: &str = "model.lora";
+    let mut taken = read.list("model.served_names");
+    let mut adapters = Vec::new();
+    for entry in read.list(KEY) {
+        let pair = entry.split_once('=').map(|(name, path)| (name.trim().to_owned(), PathBuf::from(path.trim())));
+        match pair {
+            Some((name, path)) if !name.is_empty() && !path.as_os_str().is_empty() && !taken.contains(&name) => {
+                taken.push(name.clone());
+                adapters.push((name, path));
+            }
+            _ => return Err(read.refuse(KEY, "a list of name=folder, each with a name of its own".to_owned())),
+        }
+    }
+    Ok(adapters)
 }
 
 fn parser<F: Copy>(read: &Reader, key: &'static str, families: &[(&str, F)]) -> Result<ParserChoice<F>, ConfigError> {

@@ -123,6 +123,20 @@ fn bad_values_name_the_key_the_place_and_the_range() {
 }
 
 #[test]
+fn adapters_have_names_of_their_own() {
+    let loaded = load_all(None, &[("FOREBAY__MODEL__LORA", "a=/x/y, b=z=w")], &[]).expect("two adapters");
+    let config = loaded.config.model;
+    assert_eq!(
+        (config.adapters, config.options.adapters),
+        (vec!["a".into(), "b".into()], vec!["/x/y".into(), "z=w".into()])
+    );
+    for wrong in ["a", "=x", "a=", "a=x,a=y"] {
+        let message = refused(None, &[("FOREBAY__MODEL__LORA", wrong)], &[]);
+        assert!(message.contains("model.lora") && message.contains("name=folder"), "{message}");
+    }
+}
+
+#[test]
 fn keys_of_features_that_are_not_there_are_refused_with_a_reason() {
     for key in KEYS.iter().filter(|key| matches!(key.kind, Kind::NotYet(_))) {
         let message = refused(None, &[(&keys::env_name(key.name), key.default)], &[]);

@@ -21,6 +21,7 @@ pub struct Forward {
     /// What the step at hand reads of its logits; kept for the memory.
     wanted: Vec<Wanted>,
     rows: Vec<usize>,
+    adapters: Vec<Option<u32>>,
 }
 
 /// Memory of a draw, kept from one to the next.
@@ -36,6 +37,7 @@ struct Drawing {
     shaping: Shaping,
     stop_tokens: Vec<TokenId>,
     logprobs: Option<u32>,
+    adapter: Option<u32>,
     prompt_tokens: usize,
     seen: Seen,
     scoring: Option<Scoring>,
@@ -61,7 +63,14 @@ struct Wanted {
 impl Forward {
     /// `model` has its KV memory allocated, as large as the core's block pool.
     pub fn new(model: Model) -> Forward {
-        Forward { model, sequences: HashMap::new(), room: Room::default(), wanted: Vec::new(), rows: Vec::new() }
+        Forward {
+            model,
+            sequences: HashMap::new(),
+            room: Room::default(),
+            wanted: Vec::new(),
+            rows: Vec::new(),
+            adapters: Vec::new(),
+        }
     }
 
     fn wants(&self, batch: &StepBatch, chunk: &BatchChunk) -> Wanted {
@@ -96,12 +105,15 @@ impl Forward {
     }
 
     fn forward(&mut self, batch: &StepBatch) -> Result<Logits, ExecuteError> {
+        let adapter = |chunk: &BatchChunk| self.sequences.get(&chunk.seq).and_then(|drawing| drawing.adapter);
+        self.adapters.clear();
+        self.adapters.extend(batch.chunks.iter().map(adapter));
         let guides = self.sequences.iter_mut().filter_map(|(seq, drawing)| {
             let prompt = drawing.prompt_tokens;
             Some((*seq, drawing.guide.as_mut()?, prompt))
         });
-        let (model, rows) = (&mut self.model, &self.rows);
-        guide::beside(batch, guides, || model.forward(batch, Rows::Picked(rows)))
+        let (model, rows, adapters) = (&mut self.model, &self.rows, &self.adapters);
+        guide::beside(batch, guides, || model.forward_with(batch, Rows::Picked(rows), adapters))
             .map_err(|error| ExecuteError(error.to_string()))
     }
 }
@@ -119,6 +131,7 @@ impl Drawing {
             shaping: request.shaping().clone(),
             stop_tokens: request.stop_tokens().to_vec(),
             logprobs: request.logprobs(),
+            adapter: request.adapter(),
             prompt_tokens: request.prompt().len(),
             seen: if request.shaping().remembers() { Seen::new(request.prompt()) } else { Seen::default() },
             scoring,

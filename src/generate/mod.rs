@@ -56,6 +56,8 @@ pub struct GeneratorParts {
     pub model_id: String,
     /// Further names under which the model is served.
     pub aliases: Vec<String>,
+    /// Names of the model's adapters, in the order in which they were loaded.
+    pub adapters: Vec<String>,
     /// Who reads the answers of chats.
     pub parsers: ParserChoices,
     pub grammars: GrammarConfig,
@@ -73,6 +75,7 @@ struct Shared {
     limits: Limits,
     model_id: String,
     aliases: Vec<String>,
+    adapters: Vec<String>,
     tools: Option<ToolFamily>,
     reasoning: Option<ReasoningFamily>,
     next_seq: AtomicU64,
@@ -162,7 +165,8 @@ pub struct TopLogprob {
 
 impl Generator {
     pub fn new(parts: GeneratorParts) -> Generator {
-        let GeneratorParts { engine, tokenizer, template, eos, limits, model_id, aliases, parsers, grammars } = parts;
+        let GeneratorParts { engine, tokenizer, template, eos, limits, model_id, aliases, adapters, parsers, grammars } =
+            parts;
         let source = template.as_ref().map(ChatTemplate::source);
         let reasoning = parsers.reasoning.resolve(source, ReasoningFamily::of_template);
         let shown = template.as_ref().is_some_and(|template| template.tools_in() != ToolsIn::Nowhere);
@@ -182,6 +186,7 @@ impl Generator {
             limits,
             model_id,
             aliases,
+            adapters,
             tools,
             reasoning,
             next_seq,
@@ -331,8 +336,30 @@ impl Generator {
         &self.0.aliases
     }
 
-    /// Whether a request for the model `name` is for this one.
+    /// The names under which the model answers with an adapter.
+    pub fn adapters(&self) -> &[String] {
+        &self.0.adapters
+    }
+
+    /// What an answer calls the model.
+    pub fn name(&self, adapter: Option<u32>) -> &str {
+        adapter.and_then(|index| self.0.adapters.get(index as usize)).map_or(self.model_id(), String::as_str)
+    }
+
+    /// The adapter that the model `name` stands for. The model's own names go first.
+    pub fn adapter(&self, name: &str) -> Option<u32> {
+        if self.is_own(name) {
+            return None;
+        }
+        self.0.adapters.iter().position(|adapter| adapter == name).map(|index| index as u32)
+    }
+
+    /// Whether a request for the model `name` is for this one, with or without an adapter.
     pub fn served(&self, name: &str) -> bool {
+        self.is_own(name) || self.adapter(name).is_some()
+    }
+
+    fn is_own(&self, name: &str) -> bool {
         name == self.model_id() || name == DEFAULT_ALIAS || self.0.aliases.iter().any(|alias| alias == name)
     }
 }

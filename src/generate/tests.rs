@@ -41,6 +41,7 @@ impl Scene {
             limits: Limits::new(100_000, fixtures::VOCAB, tokenizer.max_token_bytes()),
             model_id: "storyteller".into(),
             aliases: vec!["tiny".into()],
+            adapters: Vec::new(),
             parsers: ParserChoices::default(),
             grammars: GrammarConfig::default(),
         });

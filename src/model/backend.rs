@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-use super::batch::Step;
+use super::batch::{Group, Step};
 use super::error::TensorRule;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
@@ -107,6 +107,16 @@ pub(super) trait Backend {
         scores: &Self::Tensor,
         choice: Experts,
         expert: impl FnMut(usize, &Self::Tensor) -> Result<Self::Tensor>,
+    ) -> Result<Self::Tensor>;
+    /// The rows of a group.
+    fn gather(&self, x: &Self::Tensor, plan: &Self::Plan<'_>, group: &Group) -> Result<Self::Tensor>;
+    /// `y` with `part`, a row for each of the group, added to its rows.
+    fn add_rows(
+        &self,
+        y: Self::Tensor,
+        plan: &Self::Plan<'_>,
+        group: &Group,
+        part: &Self::Tensor,
     ) -> Result<Self::Tensor>;
     /// The rows whose logits are wanted.
     fn select(&self, x: Self::Tensor, plan: &Self::Plan<'_>) -> Result<Self::Tensor>;

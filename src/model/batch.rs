@@ -29,6 +29,10 @@ pub enum BatchError {
     Table { chunk: usize, range: Range<usize>, entries: usize, tokens: usize },
     #[error("block {block} is outside the cache of {num_blocks}")]
     Block { block: u32, num_blocks: usize },
+    #[error("chunk {chunk}: there is no adapter {adapter} among {adapters}")]
+    Adapter { chunk: usize, adapter: u32, adapters: usize },
+    #[error("{given} chunks have adapters, there are {chunks}")]
+    Adapters { given: usize, chunks: usize },
     #[error("row {row}: slot {slot} is not where its table puts position {position}")]
     Slot { row: usize, slot: u32, position: u32 },
 }
@@ -55,7 +59,17 @@ pub(super) struct Step {
     pub chunks: Vec<Chunk>,
     /// Rows whose logits are wanted, ascending.
     pub selected: Vec<usize>,
+    /// The rows of each adapter; empty for those that nobody asked for.
+    pub groups: Vec<Group>,
     pub block_size: usize,
+}
+
+/// Rows that go through the same adapter, ascending.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub rows: Vec<u32>,
+    /// A one for each of them.
+    pub ones: Vec<f32>,
 }
 
 impl Step {
@@ -106,6 +120,27 @@ impl Step {
                 let sampled = batch.chunks.iter().filter(|chunk| chunk.sample);
                 refill(&mut self.selected, sampled.map(|chunk| chunk.rows.end - 1));
             }
+        }
+        Ok(())
+    }
+
+    /// Sorts the step's rows by the adapters of its chunks, of which there are `count`; none given, nobody has one.
+    pub(super) fn group(&mut self, adapters: &[Option<u32>], count: usize) -> Result<(), BatchError> {
+        self.groups.resize_with(count, Group::default);
+        for group in &mut self.groups {
+            group.rows.clear();
+            group.ones.clear();
+        }
+        if !adapters.is_empty() && adapters.len() != self.chunks.len() {
+            return Err(BatchError::Adapters { given: adapters.len(), chunks: self.chunks.len() });
+        }
+        for (index, (chunk, adapter)) in self.chunks.iter().zip(adapters).enumerate() {
+            let Some(adapter) = *adapter else { continue };
+            let Some(group) = self.groups.get_mut(adapter as usize) else {
+                return Err(BatchError::Adapter { chunk: index, adapter, adapters: count });
+            };
+            group.rows.extend(chunk.rows.clone().map(|row| row as u32));
+            group.ones.resize(group.rows.len(), 1.0);
         }
         Ok(())
     }
@@ -178,6 +213,21 @@ mod tests {
         change(&mut batch);
         let got = Step::default().fill(&batch, Rows::Sampled, 10, Paging { num_blocks: 3, block_size: 4 });
         assert_eq!(got.err(), expected);
+    }
+
+    #[test]
+    fn rows_are_sorted_by_the_adapters_of_their_chunks() {
+        let mut step = Step::default();
+        step.fill(&batch(), Rows::Sampled, 10, Paging { num_blocks: 3, block_size: 4 }).unwrap();
+        let rows = |step: &Step| step.groups.iter().map(|group| group.rows.clone()).collect::<Vec<_>>();
+        step.group(&[Some(1), Some(0)], 2).unwrap();
+        assert_eq!(rows(&step), [vec![3], vec![0, 1, 2]]);
+        step.group(&[None, Some(1)], 2).unwrap();
+        assert_eq!(rows(&step), [vec![], vec![3]]);
+        step.group(&[], 2).unwrap();
+        assert!(rows(&step).iter().all(Vec::is_empty));
+        assert_eq!(step.group(&[Some(2), None], 2), Err(BatchError::Adapter { chunk: 0, adapter: 2, adapters: 2 }));
+        assert_eq!(step.group(&[None], 2), Err(BatchError::Adapters { given: 1, chunks: 2 }));
     }
 
     #[test]

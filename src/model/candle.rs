@@ -7,7 +7,7 @@ use candle_nn::ops;
 use candle_nn::rotary_emb;
 
 use super::backend::{AttentionShape, Backend, DeviceError, Result};
-use super::batch::Step;
+use super::batch::{Group, Step};
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::{Activation, DecoderSpec, Experts};
@@ -242,6 +242,14 @@ impl Backend for Candle {
             out = out.index_add(&indices, &answer, 0)?;
         }
         Ok(out)
+    }
+
+    fn gather(&self, x: &Tensor, _plan: &Plan, group: &Group) -> Result<Tensor> {
+        Ok(x.index_select(&self.indices(&group.rows)?, 0)?)
+    }
+
+    fn add_rows(&self, y: Tensor, _plan: &Plan, group: &Group, part: &Tensor) -> Result<Tensor> {
+        Ok(y.index_add(&self.indices(&group.rows)?, part, 0)?)
     }
 
     fn select(&self, x: Tensor, plan: &Plan) -> Result<Tensor> {

@@ -1,8 +1,9 @@
 //! The one forward pass: every architecture, every backend. `T` is the tokens of the step, `R` the rows asked for.
 
 use super::backend::{AttentionShape, Backend, Result};
-use super::batch::Step;
+use super::batch::{Group, Step};
 use super::kv_memory::KvMemory;
+use super::lora::{Adapter, Place};
 use super::rope::Angles;
 use super::spec::DecoderSpec;
 use super::weights::decoder::{DecoderWeights, FeedForward, LayerWeights, Linear, Mlp};
@@ -12,6 +13,9 @@ pub(super) struct Decoder<'a, B: Backend> {
     pub backend: &'a B,
     pub spec: &'a DecoderSpec,
     pub weights: &'a DecoderWeights<B>,
+    pub adapters: &'a [Adapter<B>],
+    /// The step's rows of each adapter.
+    pub groups: &'a [Group],
 }
 
 impl<B: Backend> Decoder<'_, B> {
@@ -26,7 +30,7 @@ impl<B: Backend> Decoder<'_, B> {
         for (index, layer) in weights.layers.iter().enumerate() {
             let attended = self.attention(&x, layer, &mut kv.layers[index], &plan, index)?; // [T, hidden]
             x = backend.add(x, &self.scaled(attended, scales.residual)?)?;
-            let transformed = self.feed_forward(&x, layer)?; // [T, hidden]
+            let transformed = self.feed_forward(&x, layer, &plan, index)?; // [T, hidden]
             x = backend.add(x, &self.scaled(transformed, scales.residual)?)?;
         }
         if wanted == 0 {
@@ -57,6 +61,9 @@ impl<B: Backend> Decoder<'_, B> {
         let input = normed.as_ref().unwrap_or(x);
         // [T, heads * head_dim], and twice [T, kv_heads * head_dim]
         let [q, k, v] = backend.linears(input, [&layer.q, &layer.k, &layer.v].map(Linear::parts))?;
+        let q = self.adapted(q, input, plan, (index, Place::Q))?;
+        let k = self.adapted(k, input, plan, (index, Place::K))?;
+        let v = self.adapted(v, input, plan, (index, Place::V))?;
         let q = self.norm(&q, layer.q_norm.as_ref())?.unwrap_or(q);
         let k = self.norm(&k, layer.k_norm.as_ref())?.unwrap_or(k);
         let (q, k) = match self.spec.layers[index].rope {
@@ -65,29 +72,61 @@ impl<B: Backend> Decoder<'_, B> {
         };
         backend.store(kv, plan, &k, &v)?;
         let mixed = backend.attention(&q, kv, plan, &shape)?; // [T, heads * head_dim]
-        let out = self.linear(&mixed, &layer.o)?; // [T, hidden]
+        let out = self.adapted(self.linear(&mixed, &layer.o)?, &mixed, plan, (index, Place::O))?; // [T, hidden]
         Ok(self.norm(&out, layer.attention_out.as_ref())?.unwrap_or(out))
     }
 
-    fn feed_forward(&self, x: &B::Tensor, layer: &LayerWeights<B>) -> Result<B::Tensor> {
+    fn feed_forward(
+        &self,
+        x: &B::Tensor,
+        layer: &LayerWeights<B>,
+        plan: &B::Plan<'_>,
+        index: usize,
+    ) -> Result<B::Tensor> {
         let normed = self.norm(x, layer.mlp_in.as_ref())?; // [T, hidden]
         let input = normed.as_ref().unwrap_or(x);
         let out = match &layer.mlp {
-            FeedForward::Dense(mlp) => self.mlp(input, mlp)?,
+            FeedForward::Dense(mlp) => self.mlp(input, mlp, |y, x, place| self.adapted(y, x, plan, (index, place)))?,
             FeedForward::Routed { choice, router, experts } => {
                 let scores = self.linear(input, router)?; // [T, experts]
                 // Each expert's weights are read once for all tokens that chose it.
-                self.backend.mix(input, &scores, *choice, |expert, rows| self.mlp(rows, &experts[expert]))?
+                let expert = |expert: usize, rows: &B::Tensor| self.mlp(rows, &experts[expert], |y, _, _| Ok(y));
+                self.backend.mix(input, &scores, *choice, expert)?
             }
         }; // [T, hidden]
         Ok(self.norm(&out, layer.mlp_out.as_ref())?.unwrap_or(out))
     }
 
-    fn mlp(&self, x: &B::Tensor, mlp: &Mlp<B>) -> Result<B::Tensor> {
+    /// `adapt` changes each linear layer's output, given what went in.
+    fn mlp(
+        &self,
+        x: &B::Tensor,
+        mlp: &Mlp<B>,
+        adapt: impl Fn(B::Tensor, &B::Tensor, Place) -> Result<B::Tensor>,
+    ) -> Result<B::Tensor> {
         // Twice [T, intermediate]
         let [gate, up] = self.backend.linears(x, [&mlp.gate, &mlp.up].map(Linear::parts))?;
+        let (gate, up) = (adapt(gate, x, Place::Gate)?, adapt(up, x, Place::Up)?);
         let gated = self.backend.gate(gate, &up, self.spec.activation)?;
-        self.linear(&gated, &mlp.down)
+        adapt(self.linear(&gated, &mlp.down)?, &gated, Place::Down)
+    }
+
+    /// Adds what each adapter makes of its rows of `x` to the same rows of `y`.
+    fn adapted(
+        &self,
+        mut y: B::Tensor,
+        x: &B::Tensor,
+        plan: &B::Plan<'_>,
+        (layer, place): (usize, Place),
+    ) -> Result<B::Tensor> {
+        for (adapter, group) in self.adapters.iter().zip(self.groups) {
+            let Some(delta) = adapter.at(layer, place).filter(|_| !group.rows.is_empty()) else { continue };
+            let rows = self.backend.gather(x, plan, group)?;
+            let inner = self.backend.linear(&rows, &delta.down, None)?; // [rows, rank]
+            let part = self.backend.linear(&inner, &delta.up, None)?;
+            y = self.backend.add_rows(y, plan, group, &part)?;
+        }
+        Ok(y)
     }
 
     /// Most have a factor of one, which costs nothing.

@@ -122,6 +122,8 @@ pub enum TensorRule {
     Size { shape: Vec<usize>, dtype: String, needed: Option<usize>, claimed: usize },
     #[error("must hold positive numbers, holds {found}")]
     Divisor { found: f32 },
+    #[error("is of no module that an adapter can change here")]
+    NotAdapted,
     #[error("{bytes} bytes cannot be allocated")]
     Allocation { bytes: usize },
     #[error("the index must name a file of the same folder, names {named:?}")]

@@ -14,7 +14,7 @@ use super::json::{self, Fields};
 use super::spec::DecoderSpec;
 use super::weights::decoder::Loader;
 use super::weights::{Checkpoint, Weights};
-use super::{Model, Parts, Placed, arch, backend::Backend, backend::DeviceError};
+use super::{Model, Parts, Placed, arch, backend::Backend, backend::DeviceError, lora};
 use crate::kernels::attention::KvDtype;
 use crate::kernels::isa::Isa;
 use crate::kernels::packed::Quantised;
@@ -78,6 +78,8 @@ pub struct LoadOptions {
     pub seed: u64,
     /// What matrices in F32, F16 and BF16 become as they are loaded.
     pub quantise: Option<Quantised>,
+    /// Folders of LoRA adapters, in PEFT's layout.
+    pub adapters: Vec<PathBuf>,
     /// The longest sequence that will be served; `None` is as long as the model allows. Some ropes depend on it.
     pub context: Option<u32>,
     /// How keys and values are cached; `None` is what suits the device: `F16` on the CPU, `F32` elsewhere.
@@ -384,7 +386,8 @@ fn parts<B: Backend>(
 ) -> Result<Parts<B>, LoadError> {
     let context = options.context.unwrap_or(u32::MAX).min(spec.max_position_embeddings);
     let weights = Loader { backend: &backend, spec, weights, config, quantise: options.quantise }.load()?;
-    Ok(Parts::new(backend, spec, weights, context))
+    let adapters = options.adapters.iter().map(|path| lora::load(&backend, spec, path)).collect::<Result<_, _>>()?;
+    Ok(Parts::new(backend, spec, weights, adapters, context))
 }
 
 /// `None` is the CPU over our own kernels.

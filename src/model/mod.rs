@@ -25,6 +25,7 @@ mod inspect;
 mod json;
 mod kv_memory;
 mod load;
+mod lora;
 mod rope;
 mod spec;
 mod weights;
@@ -65,6 +66,7 @@ struct Parts<B: backend::Backend> {
     backend: B,
     weights: weights::decoder::DecoderWeights<B>,
     kv: Option<kv_memory::KvMemory<B>>,
+    adapters: Vec<lora::Adapter<B>>,
     /// Of each rope.
     frequencies: Vec<rope::Frequencies>,
     /// The step at hand, and its angles; kept for their memory.
@@ -136,9 +138,20 @@ impl Model {
 
     /// One step: carries out the batch's copies, writes the keys and values of its tokens, returns the wanted logits.
     pub fn forward(&mut self, batch: &StepBatch, rows: Rows<'_>) -> Result<Logits, ForwardError> {
+        self.forward_with(batch, rows, &[])
+    }
+
+    /// The same where chunks go through adapters, by their place in [`LoadOptions::adapters`]: one entry for each chunk, or
+    /// none at all.
+    pub fn forward_with(
+        &mut self,
+        batch: &StepBatch,
+        rows: Rows<'_>,
+        adapters: &[Option<u32>],
+    ) -> Result<Logits, ForwardError> {
         let data = match &mut self.on {
-            Placed::Cpu(parts) => parts.forward(&self.spec, batch, rows)?,
-            Placed::Candle(parts) => parts.forward(&self.spec, batch, rows)?,
+            Placed::Cpu(parts) => parts.forward(&self.spec, batch, rows, adapters)?,
+            Placed::Candle(parts) => parts.forward(&self.spec, batch, rows, adapters)?,
         };
         let vocab = self.spec.vocab;
         Ok(Logits { rows: data.len() / vocab, vocab, data })
@@ -155,11 +168,18 @@ impl Model {
 
 impl<B: backend::Backend> Parts<B> {
     /// For sequences of up to `context` tokens.
-    fn new(backend: B, spec: &DecoderSpec, weights: weights::decoder::DecoderWeights<B>, context: u32) -> Parts<B> {
+    fn new(
+        backend: B,
+        spec: &DecoderSpec,
+        weights: weights::decoder::DecoderWeights<B>,
+        adapters: Vec<lora::Adapter<B>>,
+        context: u32,
+    ) -> Parts<B> {
         Parts {
             backend,
             weights,
             kv: None,
+            adapters,
             frequencies: spec.ropes.iter().map(|rope| rope::Frequencies::new(rope, context)).collect(),
             step: batch::Step::default(),
             angles: spec.ropes.iter().map(|_| rope::Angles::default()).collect(),
@@ -172,11 +192,24 @@ impl<B: backend::Backend> Parts<B> {
         Ok(())
     }
 
-    fn forward(&mut self, spec: &DecoderSpec, batch: &StepBatch, rows: Rows<'_>) -> Result<Vec<f32>, ForwardError> {
+    fn forward(
+        &mut self,
+        spec: &DecoderSpec,
+        batch: &StepBatch,
+        rows: Rows<'_>,
+        adapters: &[Option<u32>],
+    ) -> Result<Vec<f32>, ForwardError> {
         let kv = self.kv.as_mut().ok_or(ForwardError::NoCache)?;
         self.step.fill(batch, rows, spec.vocab, kv.layout.paging)?;
+        self.step.group(adapters, self.adapters.len())?;
         kv.copy(&self.backend, &batch.copies)?;
-        let decoder = decoder::Decoder { backend: &self.backend, spec, weights: &self.weights };
+        let decoder = decoder::Decoder {
+            backend: &self.backend,
+            spec,
+            weights: &self.weights,
+            adapters: &self.adapters,
+            groups: &self.step.groups,
+        };
         for (frequencies, angles) in self.frequencies.iter().zip(&mut self.angles) {
             frequencies.angles(&self.step.positions, angles);
         }

@@ -169,7 +169,7 @@ mod tests {
     }
 
     const YARN_TRUNCATED: &[f32] = &[1.0, 0.1, 0.00625, 0.00025];
-    const YARN_EXACT: &[f32] = &[1.0, 0.1, 0.00655697152, 0.00025];
+    const YARN_EXACT: &[f32] = &[1.0, 0.1, 0.006_556_971_5, 0.00025];
 
     #[test]
     fn longrope_is_chosen_by_the_context_that_is_served() {

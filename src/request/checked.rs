@@ -23,6 +23,7 @@ pub struct Checked {
     pub(super) prompt_logprobs: Option<u32>,
     /// At most as many tokens of the prompt are used, its last ones.
     pub(super) truncate: Option<u32>,
+    pub(super) adapter: Option<u32>,
     pub(super) cache: CacheUse,
     pub(super) priority: Priority,
     pub(super) deadline: Option<Micros>,
@@ -86,6 +87,7 @@ impl Checked {
             shaping: self.shaping.clone(),
             logprobs: self.logprobs,
             prompt_logprobs: self.prompt_logprobs,
+            adapter: self.adapter,
             cache: self.cache.clone(),
             priority: self.priority,
             deadline: self.deadline,

@@ -75,6 +75,7 @@ pub struct Request {
     shaping: Shaping,
     logprobs: Option<u32>,
     prompt_logprobs: Option<u32>,
+    adapter: Option<u32>,
     cache: CacheUse,
     priority: Priority,
     deadline: Option<Micros>,
@@ -140,6 +141,11 @@ impl Request {
     /// so, nor where all rows of the prompt must be computed for their logprobs.
     pub fn may_use_cache(&self) -> bool {
         !self.cache.declined && self.prompt_logprobs.is_none()
+    }
+
+    /// Which of the model's adapters its tokens go through.
+    pub fn adapter(&self) -> Option<u32> {
+        self.adapter
     }
 
     /// Only requests with the same one share blocks.

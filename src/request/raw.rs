@@ -49,6 +49,8 @@ pub struct RawRequest {
     pub prompt_logprobs_param: &'static str,
     /// Only so many of the prompt's last tokens are used; -1 is as many as fit.
     pub truncate_prompt_tokens: Option<i64>,
+    /// Which of the model's adapters its tokens go through.
+    pub adapter: Option<u32>,
     pub priority: Priority,
     /// Whether blocks of the KV cache may be shared with other requests; `None` is yes.
     pub cache_prompt: Option<bool>,
@@ -178,6 +180,7 @@ impl RawRequest {
             prompt_logprobs: integer(prompt_logprobs_param, self.prompt_logprobs, 0, limits.max_logprobs.into())?
                 .map(|n| n as u32),
             truncate,
+            adapter: self.adapter,
             cache: self.cache_use()?,
             priority: self.priority,
             deadline: self.deadline()?,
@@ -195,7 +198,9 @@ impl RawRequest {
             let message = format!("must have 1 to {MAX_SALT_BYTES} characters of a-z, A-Z, 0-9, _, -, + and =");
             return Err(RequestError::invalid("cache_salt", message));
         }
-        Ok(CacheUse { declined: self.cache_prompt == Some(false), salt: salt.into() })
+        // Keys and values are an adapter's own. No client's salt holds a slash.
+        let salt = self.adapter.map_or_else(|| salt.into(), |adapter| format!("{adapter}/{salt}").into());
+        Ok(CacheUse { declined: self.cache_prompt == Some(false), salt })
     }
 
     fn truncation(&self, limits: &Limits) -> Result<Option<u32>, RequestError> {

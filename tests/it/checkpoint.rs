@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A tensor of a safetensors file.
+#[derive(Clone)]
 pub struct Entry {
     pub name: String,
     pub dtype: &'static str,
@@ -131,7 +132,7 @@ pub fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), data].concat()
 }
 
-fn packed(tensors: &[Entry]) -> Vec<u8> {
+pub fn packed(tensors: &[Entry]) -> Vec<u8> {
     let mut header = serde_json::Map::new();
     let mut data = Vec::new();
     header.insert("__metadata__".to_string(), json!({"format": "pt"}));

@@ -21,6 +21,7 @@ mod http;
 #[cfg(feature = "hub")]
 mod hub;
 mod loading;
+mod lora;
 mod openai;
 mod oracle;
 mod paged;

@@ -32,7 +32,7 @@ fn a_quantised_checkpoint_is_the_quantised_file_bit_for_bit() {
     let work = tempfile::tempdir().unwrap();
     let from = plain.write(work.path());
     let (exact, _) = goldens::run(&mut open(folder.path(), None), &golden, 50, 0);
-    for ((name, kind), most) in KINDS.into_iter().zip([2e-3, 5e-2]) {
+    for ((name, kind), packing) in KINDS.into_iter().zip([GgmlDType::Q8_0, GgmlDType::Q4K]) {
         let to = work.path().join(format!("{name}.gguf"));
         let written = quantize(&from, &to, kind).unwrap();
         assert!(written.bytes_after * 3 < written.bytes_before * 2, "{written:?}");
@@ -40,8 +40,13 @@ fn a_quantised_checkpoint_is_the_quantised_file_bit_for_bit() {
         let (of_file, _) = goldens::run(&mut open(&to, None), &golden, 50, 0);
         assert!(ours.iter().zip(&of_file).all(|(a, b)| a.to_bits() == b.to_bits()), "{name}");
         let (kl, top1) = gguf::compare(&ours, &exact, gguf::VOCAB);
-        println!("{name} against BF16: KL {kl:.2e}, top-1 {top1:.3}");
-        assert!(kl > 0.0 && kl < most, "{name}: KL {kl:e}, top-1 {top1}");
+        // Random weights lose much; a file that candle has packed loses as much.
+        let beside = tempfile::tempdir().unwrap();
+        let theirs = GgufFile::convert(folder.path(), packing).write(beside.path());
+        let (theirs, _) = goldens::run(&mut open(&theirs, None), &golden, 50, 0);
+        let (theirs, _) = gguf::compare(&theirs, &exact, gguf::VOCAB);
+        println!("{name} against BF16: KL {kl:.2e}, top-1 {top1:.3}; packed by candle {theirs:.2e}");
+        assert!(kl > 0.0 && kl <= 1.1 * theirs, "{name}: KL {kl:e} against {theirs:e}");
     }
 }
 

@@ -6,8 +6,10 @@ golden prompt are compared with those of the reference implementation: that says
 for the same file are compared with llama.cpp's. Both may differ by 5e-3 at most: llama.cpp looks GELU up in a table of F16, which moves
 Gemma by 2e-3, the others differ by 1e-5.
 
+What `forebay model quantize` makes of the file has to load in llama.cpp; how far that is from the reference, in nats, is printed.
+
 LLAMA_SOURCE and LLAMA_LIBRARIES name an unpacked llama-cpp-python and a folder of libllama.so that are already there; EXAMPLE is a built
-`examples/logits`.
+`examples/logits`, FOREBAY the program.
 """
 
 import json
@@ -145,6 +147,14 @@ def largest(ours, theirs):
     return float(numpy.abs(ours - theirs).max())
 
 
+def divergence(exact, other):
+    def log_softmax(rows):
+        rows = rows.astype(numpy.float64) - rows.max(1, keepdims=True)
+        return rows - numpy.log(numpy.exp(rows).sum(1, keepdims=True))
+    p, q = log_softmax(exact), log_softmax(other)
+    return float((numpy.exp(p) * (p - q)).sum(1).mean())
+
+
 def main():
     wanted = sys.argv[1:] or sorted(folder.name for folder in GOLDENS.iterdir() if (folder / "golden.safetensors").exists())
     source = os.environ.get("LLAMA_SOURCE")
@@ -153,6 +163,7 @@ def main():
         libraries = parity.llama("llama-server").parent
         source = parity.CACHE / f"llama_cpp_python-{parity.VERSION}"
     example = os.environ.get("EXAMPLE") or parity.REPO / "target/release/examples/logits"
+    program = os.environ.get("FOREBAY") or parity.REPO / "target/release/forebay"
     work = parity.CACHE / "goldens"
     work.mkdir(parents=True, exist_ok=True)
     failed = []
@@ -164,16 +175,22 @@ def main():
         model, tokens, out = work / f"{name}.gguf", work / f"{name}.txt", work / f"{name}.f32"
         convert(GOLDENS / name, model)
         tokens.write_text(" ".join(map(str, golden["prompt"])) + "\n")
+        small = work / f"{name}-q8_0.gguf"
+        small.unlink(missing_ok=True)
+        subprocess.run([program, "model", "quantize", model, small, "--type", "q8_0"], check=True, stdout=subprocess.DEVNULL)
         rows = {}
         for whose, command in [
             ("llama.cpp", [sys.executable, HERE / "llama_logits.py", source, libraries, model, tokens, tokens, out]),
             ("forebay", [example, "--model", model, "--tokens", tokens, "--out", out]),
+            ("small", [sys.executable, HERE / "llama_logits.py", source, libraries, small, tokens, tokens, out]),
         ]:
             subprocess.run([str(part) for part in command], check=True)
             rows[whose] = numpy.fromfile(out, numpy.float32).reshape(golden["logits"].shape)
         theirs, ours = largest(rows["llama.cpp"], golden["logits"]), largest(rows["forebay"], rows["llama.cpp"])
         same = bool((rows["forebay"].argmax(1) == rows["llama.cpp"].argmax(1)).all())
-        print(f"{name:16} llama.cpp from the reference {theirs:.1e}, ours from llama.cpp {ours:.1e}, same best tokens: {same}")
+        lost = divergence(golden["logits"], rows["small"])
+        print(f"{name:16} llama.cpp from the reference {theirs:.1e}, ours from llama.cpp {ours:.1e}, same best tokens: {same}; "
+              f"our Q8_0 in llama.cpp: KL {lost:.1e}")
         if theirs > LARGEST or ours > LARGEST or not same:
             failed.append(name)
     sys.exit(f"differ: {', '.join(failed)}" if failed else 0)

@@ -28,9 +28,10 @@ struct Asked {
 }
 
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let head = Head::read(&state, request.uri(), request.headers(), "chatcmpl")?;
+    let mut head = Head::read(&state, request.uri(), request.headers(), "chatcmpl")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
     let delivery = asked.delivery;
+    head.adapter = asked.raw.adapter;
     let running = Running::start(&state, &head, vec![asked.raw], delivery).await?;
     let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
@@ -49,7 +50,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
 }
 
 fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
-    check_model(state, &mut fields)?;
+    let adapter = check_model(state, &mut fields)?;
     let prompt = Prompt::Chat(take_messages(&mut fields)?);
     let mut delivery = take_delivery(&mut fields, head)?;
     delivery.logprobs = take_logprobs(&mut fields)?;
@@ -58,6 +59,7 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
     let mut raw = RawRequest {
         prompt,
         template,
+        adapter,
         max_thinking_tokens: fields.integer("max_thinking_tokens")?,
         logprobs: delivery.logprobs,
         logprobs_param: "top_logprobs",

@@ -35,9 +35,10 @@ struct Asked {
 }
 
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let head = Head::read(&state, request.uri(), request.headers(), "cmpl")?;
+    let mut head = Head::read(&state, request.uri(), request.headers(), "cmpl")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
     let delivery = asked.delivery;
+    head.adapter = asked.raws.first().and_then(|raw| raw.adapter);
     let running = Running::start(&state, &head, asked.raws, delivery).await?;
     let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
@@ -58,14 +59,14 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
 }
 
 fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
-    check_model(state, &mut fields)?;
+    let adapter = check_model(state, &mut fields)?;
     let prompts = prompts(fields.take("prompt"))?;
     let prompts = match fields.string("suffix")?.filter(|suffix| !suffix.is_empty()) {
         Some(after) => prompts.into_iter().map(|prompt| infill(prompt, &after)).collect::<Result<_, _>>()?,
         None => prompts,
     };
     let mut delivery = take_delivery(&mut fields, head)?;
-    let mut raw = take_sampling(&mut fields, head)?;
+    let mut raw = RawRequest { adapter, ..take_sampling(&mut fields, head)? };
     raw.default_max_tokens = Some(DEFAULT_MAX_TOKENS);
     delivery.logprobs = fields.integer("logprobs")?;
     if delivery.logprobs.is_some_and(|count| !(0..=MAX_LOGPROBS).contains(&count)) {

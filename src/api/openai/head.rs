@@ -24,6 +24,8 @@ pub struct Head {
     /// What would be ignored or clamped is refused.
     pub strict: bool,
     pub received: Micros,
+    /// The adapter that the body's `model` stands for; the answer names it.
+    pub adapter: Option<u32>,
     fairness_id: Option<String>,
     priority: Option<Priority>,
 }
@@ -47,6 +49,7 @@ impl Head {
             conversation: replay::conversation(headers)?,
             strict: strict(uri, headers)?,
             received: state.clock.now(),
+            adapter: None,
             fairness_id,
             priority,
         })

@@ -12,6 +12,7 @@ use crate::request::RequestError;
 pub async fn list(Extract(state): Extract<State>) -> Json<Value> {
     let generator = &state.generator;
     let names = std::iter::once(generator.model_id()).chain(generator.model_aliases().iter().map(String::as_str));
+    let names = names.chain(generator.adapters().iter().map(String::as_str));
     let data: Vec<Value> = names.map(|name| object(&state, name)).collect();
     Json(json!({"object": "list", "data": data}))
 }
@@ -43,7 +44,7 @@ fn object(state: &State, name: &str) -> Value {
         "created": state.info.created,
         "owned_by": "forebay",
         "root": state.generator.model_id(),
-        "parent": null,
+        "parent": state.generator.adapter(name).map(|_| state.generator.model_id()),
         "max_model_len": state.generator.limits().max_model_len,
     })
 }

@@ -33,9 +33,11 @@ pub struct Delivery {
     pub no_completion: bool,
 }
 
-/// Refuses models that are not served; none is the default one.
-pub fn check_model(state: &State, fields: &mut Fields) -> Result<(), RequestError> {
-    fields.string("model")?.map_or(Ok(()), |name| models::check(state, &name))
+/// Refuses models that are not served; none is the default one. Returns the adapter that the name stands for.
+pub fn check_model(state: &State, fields: &mut Fields) -> Result<Option<u32>, RequestError> {
+    let Some(name) = fields.string("model")? else { return Ok(None) };
+    models::check(state, &name)?;
+    Ok(state.generator.adapter(&name))
 }
 
 /// Everything of a [`RawRequest`] but its prompt, default `max_tokens` and logprobs.

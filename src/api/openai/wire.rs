@@ -28,7 +28,7 @@ impl Identity {
             id: head.id.clone(),
             object,
             created: unix_seconds(),
-            model: state.generator.model_id().to_owned(),
+            model: state.generator.name(head.adapter).to_owned(),
             system_fingerprint: state.info.system_fingerprint.clone(),
         }
     }

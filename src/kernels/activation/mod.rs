@@ -64,7 +64,7 @@ impl Pairwise for GeluTanh {
         // SAFETY: as the caller promises.
         unsafe {
             let cube = gate.mul(gate).mul(gate);
-            let inner = cube.fma(V::splat(0.044_715), gate).mul(V::splat(0.797_884_56));
+            let inner = cube.fma(V::splat(0.044_715), gate).mul(V::splat(0.797_884_6));
             let factor = V::splat(1.0).add(lanes::tanh(inner));
             gate.mul(V::splat(0.5)).mul(factor).mul(up)
         }

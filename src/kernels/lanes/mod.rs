@@ -103,7 +103,7 @@ pub(super) unsafe fn tanh<V: Lanes>(x: V) -> V {
         let far = one.sub(V::splat(2.0).div(exp(x.add(x)).add(one)));
         let z = x.mul(x);
         let mut p = V::splat(-5.704_988_7e-3);
-        for c in [2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1] {
+        for c in [2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1] {
             p = p.fma(z, V::splat(c));
         }
         let near = p.mul(z).fma(x, x);

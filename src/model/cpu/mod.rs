@@ -6,7 +6,7 @@ mod matrix;
 use std::sync::{Mutex, PoisonError};
 
 use super::backend::{AttentionShape, Backend, DeviceError, Result};
-use super::batch::Step;
+use super::batch::{Group, Step};
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::{Activation, DecoderSpec, Experts};
@@ -186,6 +186,19 @@ impl Backend for Cpu {
             routing::scatter_add(&expert(index, &input)?, width, (rows, weights), &mut out);
         }
         Ok(out)
+    }
+
+    fn gather(&self, x: &Buffer, plan: &Plan<'_>, group: &Group) -> Result<Buffer> {
+        let width = x.len() / plan.step.tokens.len();
+        let mut out = self.buffers.take(group.rows.len() * width);
+        routing::gather(x, width, &group.rows, &mut out);
+        Ok(out)
+    }
+
+    fn add_rows(&self, mut y: Buffer, plan: &Plan<'_>, group: &Group, part: &Buffer) -> Result<Buffer> {
+        let width = y.len() / plan.step.tokens.len();
+        routing::scatter_add(part, width, (&group.rows, &group.ones), &mut y);
+        Ok(y)
     }
 
     fn select(&self, x: Buffer, plan: &Plan<'_>) -> Result<Buffer> {

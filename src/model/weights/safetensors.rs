@@ -87,8 +87,18 @@ impl Checkpoint {
         placed.map(|entry| (entry.dtype.as_str(), (entry.data_offsets.1 - entry.data_offsets.0) as u64))
     }
 
+    pub(in crate::model) fn names(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+
+    /// Of a matrix; `None` where there is no tensor of that name and rank.
+    pub(in crate::model) fn shape(&self, name: &str) -> Option<[usize; 2]> {
+        let entry = self.files[*self.places.get(name)?].entries.get(name)?;
+        entry.shape.as_slice().try_into().ok()
+    }
+
     /// The tensor `name`, once its shape and dtype are found to be right.
-    pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Numbers, LoadError> {
+    pub(in crate::model) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Numbers, LoadError> {
         let Some(&place) = self.places.get(name) else {
             let (path, tensor) = (self.described_by.clone(), name.to_string());
             return Err(LoadError::Tensor { path, tensor, rule: TensorRule::Missing });
