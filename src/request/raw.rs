@@ -141,6 +141,10 @@ impl RawRequest {
         let prompt_logprobs_param = param(self.prompt_logprobs_param, "prompt_logprobs");
         let truncate = self.truncation(limits)?;
         match &self.prompt {
+            Prompt::Text(text) if text.is_empty() => return Err(RequestError::EmptyPrompt),
+            Prompt::Chat(messages) if messages.is_empty() => {
+                return Err(RequestError::invalid("messages", "must have at least one message"));
+            }
             // Cut before its length matters.
             Prompt::Tokens(tokens) if truncate.is_some() && !tokens.is_empty() => {}
             prompt => prompt.check_size(limits)?,

@@ -159,6 +159,7 @@ fn prompts(value: Option<Value>) -> Result<Vec<Prompt>, RequestError> {
         }
         Some(other) => return Err(wrong("prompt", EXPECTED, &other)),
     };
+    // Each is checked again with its request; here all are, before the first runs.
     let empty = |prompt: &Prompt| match prompt {
         Prompt::Text(text) => text.is_empty(),
         Prompt::Tokens(ids) => ids.is_empty(),
