@@ -169,8 +169,8 @@ int32_t forebay_engine_submit_chat(forebay_engine *engine,
 
 // Takes what is new of an answer. Waits up to `timeout_ms` while there is nothing; 0 does not wait. Writes whole UTF-8
 // characters and a NUL to `text` (5 bytes at least), and token ids to `tokens`; what does not fit comes with the next
-// call. `tokens` may be null with a capacity of 0: then they are dropped. When `output->state` is not `FOREBAY_RUNNING`, or after an error, the
-// request is forgotten.
+// call. `tokens` may be null with a capacity of 0: then they are dropped. When `output->state` is not `FOREBAY_RUNNING`,
+// or the request failed, it is forgotten.
 //
 // # Safety
 // `text`, `tokens` and `output` are null or may be written, for as many bytes and ids as their capacities say.

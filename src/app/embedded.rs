@@ -178,10 +178,11 @@ impl Answer {
     /// Hears all that has been said; waits for a first word only where there is nothing to give.
     async fn listen(&mut self, wait: Duration) {
         let nothing = self.text.is_empty() && self.tokens.is_empty();
-        if nothing && self.end.is_none() {
-            if let Ok(Some((_, delta))) = timeout(wait, self.next_words()).await {
-                self.hear(delta);
-            }
+        if nothing
+            && self.end.is_none()
+            && let Ok(Some((_, delta))) = timeout(wait, self.next_words()).await
+        {
+            self.hear(delta);
         }
         while let Some(Some((_, delta))) = self.generation.next().now_or_never() {
             self.hear(delta);
