@@ -112,6 +112,7 @@ pub fn face(error: &RequestError) -> Face {
         E::ShuttingDown => Face::overloaded("shutting_down"),
         E::EngineStopped => Face::overloaded("worker_unavailable"),
         E::Aborted => Face::server_error("aborted").never_retry(),
+        E::StreamEnded { .. } => Face::bad_request("stream_ended"),
         E::NonFiniteLogits => Face::server_error("non_finite_logits").never_retry(),
         // The client's grammar asked for too much, and would again.
         E::Grammar { .. } => Face::bad_request("grammar_failed"),
@@ -196,6 +197,7 @@ mod tests {
             (E::ShuttingDown, 503, "shutting_down"),
             (E::EngineStopped, 503, "worker_unavailable"),
             (E::Aborted, 500, "aborted"),
+            (E::StreamEnded { why: "it was deleted" }, 400, "stream_ended"),
             (E::NonFiniteLogits, 500, "non_finite_logits"),
             (E::Grammar { message: text() }, 400, "grammar_failed"),
             (E::StepFailed, 500, "step_failed"),

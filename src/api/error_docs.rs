@@ -76,6 +76,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
         (E::ShuttingDown, "the server drains; the request did not run to its end"),
         (E::EngineStopped, "the engine has ended"),
         (E::Aborted, "the operator ended the request"),
+        (
+            E::StreamEnded { why: "another request of its conversation has begun" },
+            "a stream with `X-Conversation-Id` was deleted, replaced, or pushed out while somebody read it, or its reader was too slow",
+        ),
         (E::NonFiniteLogits, "the model computed NaN or infinities for this request; others are not affected"),
         (E::StepFailed, "the forward pass failed on this request alone; others are not affected"),
         (E::Internal, "a bug of ours, caught"),

@@ -128,10 +128,7 @@ async fn a_text_becomes_tokens_and_tokens_become_text() {
     let (generation, group) = scene.start(RawRequest { max_tokens: Some(7), ..text("hello fish") }).await;
     assert_eq!(generation.started.prompt_tokens, scene.tokenizer.encode("hello fish", true).unwrap());
     assert_eq!(group[0].request.prompt(), generation.started.prompt_tokens);
-    assert_eq!(
-        (group[0].request.max_tokens(), generation.choices, generation.started.max_tokens_clamped),
-        (7, 1, false)
-    );
+    assert_eq!((group[0].request.max_tokens(), generation.choices, generation.started.clamped), (7, 1, None));
     assert!(group[0].events.max_capacity() > 7);
     check(text("x"), "hello fish", FinishReason::Length, r#"0:"hello"x1 0:" fish"x1 0:Length 2"#).await;
 }

@@ -59,6 +59,8 @@ pub enum RequestError {
     EngineStopped,
     #[error("the request was ended by the server's operator")]
     Aborted,
+    #[error("the stream has ended: {why}")]
+    StreamEnded { why: &'static str },
     #[error("the model produced values that are not finite for this request")]
     NonFiniteLogits,
     #[error("the grammar cannot go on: {message}")]

@@ -161,6 +161,7 @@ impl RawRequest {
             strict: self.strict,
             // More than the context is clamped later, so only the sign matters here.
             max_tokens: integer(max_tokens_param, self.max_tokens, 1, i64::MAX)?.map(|n| n.min(u32::MAX.into()) as u32),
+            max_tokens_param,
             default_max_tokens: self.default_max_tokens,
             choices: integer("n", self.n, 1, limits.max_choices.into())?.unwrap_or(1) as u32,
             sampling: SamplingParams {
