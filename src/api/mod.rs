@@ -4,7 +4,7 @@
 //! serve.rs   accept loop: header timeout, write stalls, connection cap, drain
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
 //! extract.rs body, bounded in bytes and time ─▶ openai/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
-//! admin/     what the operator sees and changes
+//! admin/     what the operator sees and changes; openapi/ what all of it looks like
 //! error.rs   every error's status, object and headers
 //! ```
 //! A dropped client drops the handler or its body, which drops the `Generation`, which aborts.
@@ -19,6 +19,7 @@ mod extract;
 pub mod health;
 mod metrics;
 mod openai;
+mod openapi;
 mod replay;
 mod request_id;
 mod serve;
@@ -33,7 +34,7 @@ use axum::http::Method;
 use axum::middleware::from_fn;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -88,25 +89,45 @@ impl FromRef<State> for Arc<Health> {
     }
 }
 
-/// Every route, with and without `/v1`.
+/// OpenAI's routes, served with and without `/v1`.
+fn openai_routes() -> Vec<(&'static str, MethodRouter<State>)> {
+    vec![
+        ("/completions", post(openai::completions::handle)),
+        ("/chat/completions", post(openai::chat::handle)),
+        ("/embeddings", post(openai::embeddings::handle)),
+        ("/rerank", post(openai::rerank::handle)),
+        ("/tokenize", post(openai::tokenize::tokenize)),
+        ("/detokenize", post(openai::tokenize::detokenize)),
+        ("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete)),
+        ("/models", get(openai::models::list)),
+        ("/models/{*id}", get(openai::models::one)),
+    ]
+}
+
+/// Routes for probes, scrapers and readers.
+fn plain_routes() -> Vec<(&'static str, MethodRouter<State>)> {
+    vec![
+        ("/health/live", get(health::live)),
+        ("/health/ready", get(health::ready)),
+        ("/health", get(health::ready)),
+        ("/ready", get(health::ready)),
+        ("/ping", get(health::ready)),
+        ("/metrics", get(metrics::text)),
+        ("/openapi.json", get(openapi::document)),
+        ("/docs", get(openapi::page)),
+    ]
+}
+
+/// Every route; `/openapi.json` tells of each.
 pub fn router(state: State) -> Router {
-    let openai = Router::new()
-        .route("/completions", post(openai::completions::handle))
-        .route("/chat/completions", post(openai::chat::handle))
-        .route("/tokenize", post(openai::tokenize::tokenize))
-        .route("/detokenize", post(openai::tokenize::detokenize))
-        .route("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete))
-        .route("/models", get(openai::models::list))
-        .route("/models/{*id}", get(openai::models::one));
+    let of = |routes: Vec<(&'static str, MethodRouter<State>)>| {
+        routes.into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods))
+    };
+    let openai = of(openai_routes());
     let router = Router::new()
         .nest("/v1", openai.clone())
         .merge(openai)
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
-        .route("/health", get(health::ready))
-        .route("/ready", get(health::ready))
-        .route("/ping", get(health::ready))
-        .route("/metrics", get(metrics::text))
+        .merge(of(plain_routes()))
         .nest("/admin", admin::router(&state))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method);

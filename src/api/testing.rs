@@ -14,7 +14,7 @@ use crate::engine::EngineHandle;
 use crate::engine::command::{Accepted, EngineCommand, Submission};
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::permit::Gate;
-use crate::generate::{GeneratorParts, GrammarConfig};
+use crate::generate::{Embeddings, GeneratorParts, GrammarConfig};
 use crate::intake::Capacity;
 use crate::request::{Event, FinishReason, Limits};
 use crate::step::{Logprobs, Sampled};
@@ -59,6 +59,7 @@ impl Scene {
             aliases: vec!["tiny".into()],
             parsers: ParserChoices::default(),
             grammars: GrammarConfig::default(),
+            embeddings: Embeddings { width: 4, ..Embeddings::default() },
         });
         let (clock, heartbeat) = (Clock::manual(), Arc::new(Heartbeat::default()));
         heartbeat.rest();

@@ -93,6 +93,7 @@ impl Choice {
         let deltas = match event {
             Event::Admitted { cached_tokens } => Ok(vec![Delta::Admitted { cached_tokens }]),
             Event::Token(sampled) => self.token(sampled),
+            Event::Embedded(vector) => Ok(vec![Delta::Embedded(vector)]),
             Event::Finished(reason) => self.finish(reason),
             Event::Failed(error) => Ok(vec![Delta::Failed(error)]),
         };

@@ -3,12 +3,14 @@
 //! ```text
 //! RawRequest ─ check ─ prepare.rs: render, tokenise ─ into_requests ─▶ EngineHandle::submit
 //!                      generation.rs: merge the choices ◀── Event ──┘
+//!                      embedding.rs: prompts → vectors
 //!                      choice.rs: tokens → text; reader.rs: thinking, calls, stop strings ─▶ Delta
 //! ```
 //! Knows text and tokens, knows nothing of JSON, batches or models.
 
 mod call_format;
 mod choice;
+mod embedding;
 mod generation;
 mod grammars;
 mod infill;
@@ -32,6 +34,7 @@ use crate::text::{
 };
 use crate::units::{SeqId, TokenId};
 
+pub use embedding::{Embedded, Embeddings, normalised, similarity};
 pub use generation::{Effective, Generation, Started};
 pub use grammars::GrammarConfig;
 pub use prepare::AddSpecial;
@@ -59,6 +62,7 @@ pub struct GeneratorParts {
     /// Who reads the answers of chats.
     pub parsers: ParserChoices,
     pub grammars: GrammarConfig,
+    pub embeddings: Embeddings,
 }
 
 /// Starts generations. Cheap to clone.
@@ -75,6 +79,7 @@ struct Shared {
     aliases: Vec<String>,
     tools: Option<ToolFamily>,
     reasoning: Option<ReasoningFamily>,
+    embeddings: Embeddings,
     next_seq: AtomicU64,
 }
 
@@ -98,6 +103,8 @@ pub enum Delta {
     /// Before all text, where the prompt's logprobs were asked for: those of its tokens from the second on.
     Prompt(Vec<TokenLogprob>),
     Text(TextDelta),
+    /// Of an embedding: the pooled state of the prompt.
+    Embedded(Vec<f32>),
     Finished {
         reason: FinishReason,
         /// Up to the token that ended the completion, that one included.
@@ -162,7 +169,18 @@ pub struct TopLogprob {
 
 impl Generator {
     pub fn new(parts: GeneratorParts) -> Generator {
-        let GeneratorParts { engine, tokenizer, template, eos, limits, model_id, aliases, parsers, grammars } = parts;
+        let GeneratorParts {
+            engine,
+            tokenizer,
+            template,
+            eos,
+            limits,
+            model_id,
+            aliases,
+            parsers,
+            grammars,
+            embeddings,
+        } = parts;
         let source = template.as_ref().map(ChatTemplate::source);
         let reasoning = parsers.reasoning.resolve(source, ReasoningFamily::of_template);
         let shown = template.as_ref().is_some_and(|template| template.tools_in() != ToolsIn::Nowhere);
@@ -184,6 +202,7 @@ impl Generator {
             aliases,
             tools,
             reasoning,
+            embeddings,
             next_seq,
         }))
     }

@@ -43,6 +43,7 @@ impl Scene {
             aliases: vec!["tiny".into()],
             parsers: ParserChoices::default(),
             grammars: GrammarConfig::default(),
+            embeddings: Embeddings::default(),
         });
         Scene { generator, commands, tokenizer }
     }
@@ -108,6 +109,7 @@ fn shown(deltas: &[(u32, Delta)]) -> String {
         Delta::Finished { reason, completion_tokens } => format!("{choice}:{reason:?} {completion_tokens}"),
         Delta::Failed(error) => format!("{choice}:failed {error}"),
         Delta::Admitted { cached_tokens } => format!("{choice}:cached {cached_tokens}"),
+        Delta::Embedded(vector) => format!("{choice}:vector x{}", vector.len()),
         Delta::Prompt(tokens) => format!("{choice}:prompt x{}", tokens.len()),
     };
     deltas.iter().map(show).collect::<Vec<_>>().join(" ")
@@ -364,7 +366,7 @@ fn heard(stop: &[String], ids: &[TokenId]) -> (String, Vec<TokenId>, FinishReaso
                 Delta::Finished { reason, completion_tokens } => return (said, tokens, reason, completion_tokens),
                 Delta::Failed(error) => panic!("{error}"),
                 Delta::Admitted { .. } => {}
-                Delta::Prompt(_) => panic!("not asked for"),
+                Delta::Prompt(_) | Delta::Embedded(_) => panic!("not asked for"),
             }
         }
     }

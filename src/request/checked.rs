@@ -4,12 +4,13 @@ use crate::units::{Micros, SeqId, TokenId};
 
 use super::check::check_prompt_length;
 use super::{
-    CacheUse, Guided, Limits, Origin, Priority, Request, RequestError, SamplingParams, Shaping, ThinkingBudget,
+    CacheUse, Goal, Guided, Limits, Origin, Priority, Request, RequestError, SamplingParams, Shaping, ThinkingBudget,
 };
 
 /// A raw request whose numbers are in range; only its prompt is not tokens yet.
 #[derive(Clone, Debug)]
 pub struct Checked {
+    pub(super) goal: Goal,
     pub(super) strict: bool,
     pub(super) max_tokens: Option<u32>,
     pub(super) default_max_tokens: Option<u32>,
@@ -72,13 +73,17 @@ impl Checked {
             let message = format!("is {most}, but the prompt of {} leaves {room} in the context", prompt.len());
             return Err(RequestError::invalid("max_tokens", message));
         }
-        let asked = self.max_tokens.or(self.default_max_tokens);
+        let asked = match self.goal {
+            Goal::Completion => self.max_tokens.or(self.default_max_tokens),
+            Goal::Embedding(_) => Some(1), // its one step
+        };
         let mut stop_tokens = self.stop_tokens;
         if !self.ignore_eos {
             stop_tokens.extend_from_slice(eos);
         }
         let requests = (0..self.choices).map(|choice| Request {
             id: ids(),
+            goal: self.goal,
             prompt: prompt.clone(),
             max_tokens: asked.unwrap_or(room).min(room),
             stop_tokens: stop_tokens.clone(),

@@ -9,6 +9,7 @@ mod architecture;
 mod badinputs;
 mod checkpoint;
 mod determinism;
+mod embeddings;
 mod engine;
 mod faults;
 mod forebay;

@@ -49,6 +49,11 @@ fn the_official_python_package_parses_structured_output() {
 }
 
 #[test]
+fn the_official_python_package_embeds() {
+    python("openai_embeddings.py", "openai");
+}
+
+#[test]
 fn the_official_python_package_works_asynchronously() {
     python("openai_async.py", "openai");
 }

@@ -17,6 +17,8 @@ use super::wire::{self, About, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
+use crate::api::openapi::shapes::chat::{ChatChunk, ChatCompletion, ChatRequest};
+use crate::api::openapi::shapes::parameters::{ConversationHeader, RequestHeaders, Strictness};
 use crate::generate::{CallDelta, TextDelta, TokenLogprob};
 use crate::metrics::Route;
 use crate::request::{FinishReason, Prompt, RawRequest, RequestError, TemplateOptions};
@@ -27,6 +29,18 @@ struct Asked {
     ignored: Vec<String>,
 }
 
+/// Answers a chat.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions",
+    operation_id = "chat",
+    tag = "openai",
+    params(Strictness, RequestHeaders, ConversationHeader),
+    request_body = ChatRequest,
+    responses((status = 200, description = "The answer, or a stream of it", content(
+        (ChatCompletion = "application/json"), (ChatChunk = "text/event-stream"),
+    ))),
+)]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let head = Head::read(&state, request.uri(), request.headers(), "chatcmpl")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;

@@ -70,6 +70,19 @@ impl Head {
     }
 }
 
+impl Head {
+    /// Of routes whose answers cannot be read again.
+    pub fn refuse_conversation(&self) -> Result<(), RequestError> {
+        match self.conversation {
+            None => Ok(()),
+            Some(_) => {
+                let message = "streams of this route cannot be read again".to_owned();
+                Err(RequestError::Unsupported { param: "x-conversation-id".into(), message })
+            }
+        }
+    }
+}
+
 /// `?strict=1` or `x-strict: 1`. Other values than yes and no are an error: who asks for strictness wants to know.
 pub fn strict(uri: &Uri, headers: &HeaderMap) -> Result<bool, RequestError> {
     let pairs = uri.query().unwrap_or_default().split('&');

@@ -8,12 +8,16 @@
 pub mod chat;
 pub mod completions;
 mod demand;
+pub mod embeddings;
 mod frames;
 mod head;
 mod legacy;
 mod messages;
 pub mod models;
-mod params;
+pub mod params;
+mod prompts;
+mod rename;
+pub mod rerank;
 pub mod resume;
 mod running;
 mod sampling;

@@ -166,6 +166,8 @@ impl Running {
             }
             return Some(match delta {
                 Delta::Prompt(logprobs) => Ok(Said::Prompt(index, logprobs)),
+                // Of requests that ask for one; see `embeddings.rs`.
+                Delta::Embedded(_) => continue,
                 Delta::Text(_) if self.no_completion => continue,
                 Delta::Text(text) => {
                     self.completion_tokens += text.tokens.len();

@@ -13,10 +13,21 @@ use super::wire;
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
+use crate::api::openapi::shapes::parameters::Strictness;
+use crate::api::openapi::shapes::tokens::{DetokenizeRequest, Text, TokenizeRequest, Tokens};
 use crate::generate::AddSpecial;
 use crate::request::{Prompt, RequestError};
 
-/// `{prompt | messages, add_special_tokens, return_token_strs}` → `{tokens, count, max_model_len}`.
+/// The tokens of a text or a chat.
+#[utoipa::path(
+    post,
+    path = "/v1/tokenize",
+    operation_id = "tokenize",
+    tag = "openai",
+    params(Strictness),
+    request_body = TokenizeRequest,
+    responses((status = 200, description = "Its tokens", body = Tokens)),
+)]
 pub async fn tokenize(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let strict = head::strict(request.uri(), request.headers())?;
     let mut fields = Fields::new(read_object(request, state.body).await?);
@@ -51,7 +62,16 @@ fn prompt(fields: &mut Fields) -> Result<Prompt, RequestError> {
     }
 }
 
-/// `{tokens}` → `{prompt}`.
+/// The text of tokens.
+#[utoipa::path(
+    post,
+    path = "/v1/detokenize",
+    operation_id = "detokenize",
+    tag = "openai",
+    params(Strictness),
+    request_body = DetokenizeRequest,
+    responses((status = 200, description = "Their text", body = Text)),
+)]
 pub async fn detokenize(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let strict = head::strict(request.uri(), request.headers())?;
     let mut fields = Fields::new(read_object(request, state.body).await?);
