@@ -3,7 +3,7 @@
 //! ```text
 //! serve.rs   accept loop: header timeout, write stalls, connection cap, drain
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
-//! extract.rs body, bounded in bytes and time ─▶ openai/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
+//! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
 //! admin/     what the operator sees and changes; openapi/ what all of it looks like
 //! error.rs   every error's status, object and headers
 //! ```
@@ -14,6 +14,7 @@
 //! only, so a saturated engine does not delay them.
 
 mod admin;
+mod anthropic;
 pub mod error;
 mod extract;
 pub mod health;
@@ -89,11 +90,17 @@ impl FromRef<State> for Arc<Health> {
     }
 }
 
-/// OpenAI's routes, served with and without `/v1`.
+/// OpenAI's routes and Anthropic's, served with and without `/v1`.
 fn openai_routes() -> Vec<(&'static str, MethodRouter<State>)> {
     vec![
         ("/completions", post(openai::completions::handle)),
         ("/chat/completions", post(openai::chat::handle)),
+        ("/chat/completions/render", post(openai::render::render)),
+        ("/chat/completions/input_tokens", post(openai::render::input_tokens)),
+        ("/responses", post(openai::responses::handle)),
+        ("/responses/input_tokens", post(openai::responses::input_tokens)),
+        ("/messages", post(anthropic::handle)),
+        ("/messages/count_tokens", post(anthropic::count_tokens)),
         ("/embeddings", post(openai::embeddings::handle)),
         ("/rerank", post(openai::rerank::handle)),
         ("/tokenize", post(openai::tokenize::tokenize)),

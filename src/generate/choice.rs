@@ -177,7 +177,8 @@ impl Choice {
             FinishReason::Stop if self.reader.has_called() => FinishReason::ToolCalls,
             other => other,
         };
-        let finished = Delta::Finished { reason, completion_tokens: self.completion_tokens };
+        let stop = self.reader.matched().map(str::to_owned);
+        let finished = Delta::Finished { reason, completion_tokens: self.completion_tokens, stop };
         text.into_iter().chain([finished]).collect()
     }
 

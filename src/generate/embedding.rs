@@ -80,7 +80,8 @@ mod tests {
         assert_eq!(normalised(&[3.0, 4.0], 1), [1.0]);
         assert_eq!(normalised(&[0.0, 0.0], 2), [0.0, 0.0]);
         // Squares beyond the range of f32.
-        assert_eq!(normalised(&[3e30, 4e30], 2), [0.6, 0.8]);
+        let large = 2f32.powi(100);
+        assert_eq!(normalised(&[3.0 * large, 4.0 * large], 2), [0.6, 0.8]);
     }
 
     #[test]

@@ -109,6 +109,8 @@ pub enum Delta {
         reason: FinishReason,
         /// Up to the token that ended the completion, that one included.
         completion_tokens: u32,
+        /// The stop string that ended it.
+        stop: Option<String>,
     },
     Failed(RequestError),
 }
@@ -219,15 +221,7 @@ impl Generator {
     /// bounds, or for which there is no room, is refused for the price of looking at it.
     pub fn admit(&self, raw: RawRequest) -> Result<Admitted, RequestError> {
         let shared = &self.0;
-        let checked = raw.check(&shared.limits, entropy())?;
-        if raw.template.tools.is_some() && shared.tools.is_none() {
-            let message = "the chat template of this model has no place for tools, or the way in which it writes calls is \
-                           not known (see model.tool_parser)";
-            return Err(RequestError::Unsupported { param: "tools".into(), message: message.into() });
-        }
-        if checked.max_thinking_tokens().is_some() {
-            shared.tags()?;
-        }
+        let checked = shared.check(&raw)?;
         let choices = checked.choices() as usize;
         // Each token has at least a byte of text, or is written by the template or the post-processor.
         let bound = prepare::bytes(&raw.prompt, &raw.template)
@@ -300,9 +294,37 @@ impl Generator {
 
     /// The tokens of a prompt. A chat is rendered as for a completion; `add_special` is for texts, since a template writes
     /// its own. A text of more bytes than a full context could hold is refused unread.
-    pub async fn tokenize(&self, prompt: Prompt, add_special: AddSpecial) -> Result<Vec<TokenId>, RequestError> {
-        prompt.check_size(&self.0.limits)?;
-        prepare::tokens(&self.0.preparer, prompt, add_special, TemplateOptions::default()).await
+    pub async fn tokenize(
+        &self,
+        prompt: Prompt,
+        add_special: AddSpecial,
+        template: TemplateOptions,
+    ) -> Result<Vec<TokenId>, RequestError> {
+        let raw = RawRequest { prompt, template, ..RawRequest::default() };
+        // As for a completion: the same tools, the same names for the template.
+        self.0.check_template(&raw)?;
+        raw.prompt.check_size(&self.0.limits)?;
+        prepare::tokens(&self.0.preparer, raw.prompt, add_special, raw.template).await
+    }
+
+    /// The tokens that the model would read for a request, which is checked as if it were to run. They may be more than the
+    /// context holds.
+    pub async fn prompt_tokens(&self, raw: &RawRequest) -> Result<Vec<TokenId>, RequestError> {
+        let checked = self.0.check(raw)?;
+        let (prompt, template) = (raw.prompt.clone(), raw.template.clone());
+        let mut tokens = prepare::tokens(&self.0.preparer, prompt, AddSpecial::Yes, template).await?;
+        checked.truncate(&mut tokens);
+        Ok(tokens)
+    }
+
+    /// The text of a prompt, special tokens spelled out.
+    pub fn spell_prompt(&self, tokens: &[TokenId]) -> Result<String, RequestError> {
+        detokenize(&self.0.preparer.tokenizer, tokens).map_err(prepare::tokenizer_error)
+    }
+
+    /// Whether the thinking of this model can be told from its answer, and ended.
+    pub fn thinks(&self) -> bool {
+        self.0.tags().is_ok()
     }
 
     /// The text of tokens, special ones spelled out. At most as many as the context holds.
@@ -357,6 +379,26 @@ impl Generator {
 }
 
 impl Shared {
+    /// Everything that can be known of a request before it is rendered.
+    fn check(&self, raw: &RawRequest) -> Result<Checked, RequestError> {
+        let checked = raw.check(&self.limits, entropy())?;
+        self.check_template(raw)?;
+        if checked.max_thinking_tokens().is_some() {
+            self.tags()?;
+        }
+        Ok(checked)
+    }
+
+    fn check_template(&self, raw: &RawRequest) -> Result<(), RequestError> {
+        raw.template.check()?;
+        if raw.template.tools.is_some() && self.tools.is_none() {
+            let message = "the chat template of this model has no place for tools, or the way in which it writes calls is \
+                           not known (see model.tool_parser)";
+            return Err(RequestError::Unsupported { param: "tools".into(), message: message.into() });
+        }
+        Ok(())
+    }
+
     /// The thinking that may come before an answer that has to be `grammar`'s.
     fn thinking_before(
         &self,

@@ -106,7 +106,7 @@ async fn deltas(generation: &mut Generation) -> Vec<(u32, Delta)> {
 fn shown(deltas: &[(u32, Delta)]) -> String {
     let show = |(choice, delta): &(u32, Delta)| match delta {
         Delta::Text(TextDelta { text, tokens, .. }) => format!("{choice}:{text:?}x{}", tokens.len()),
-        Delta::Finished { reason, completion_tokens } => format!("{choice}:{reason:?} {completion_tokens}"),
+        Delta::Finished { reason, completion_tokens, .. } => format!("{choice}:{reason:?} {completion_tokens}"),
         Delta::Failed(error) => format!("{choice}:failed {error}"),
         Delta::Admitted { cached_tokens } => format!("{choice}:cached {cached_tokens}"),
         Delta::Embedded(vector) => format!("{choice}:vector x{}", vector.len()),
@@ -363,7 +363,7 @@ fn heard(stop: &[String], ids: &[TokenId]) -> (String, Vec<TokenId>, FinishReaso
                     said += &delta.text;
                     tokens.extend(delta.tokens);
                 }
-                Delta::Finished { reason, completion_tokens } => return (said, tokens, reason, completion_tokens),
+                Delta::Finished { reason, completion_tokens, .. } => return (said, tokens, reason, completion_tokens),
                 Delta::Failed(error) => panic!("{error}"),
                 Delta::Admitted { .. } => {}
                 Delta::Prompt(_) | Delta::Embedded(_) => panic!("not asked for"),

@@ -57,6 +57,12 @@ impl Checked {
         Checked { grammar, ..self }
     }
 
+    /// Leaves as many of a prompt's last tokens as the client wants.
+    pub fn truncate(&self, prompt: &mut Vec<TokenId>) {
+        let cut = self.truncate.map_or(0, |most| prompt.len().saturating_sub(most as usize));
+        prompt.drain(..cut);
+    }
+
     /// Builds one request per choice. `ids` yields fresh sequence ids; `eos` are the model's end tokens.
     pub fn into_requests(
         self,
@@ -65,8 +71,7 @@ impl Checked {
         limits: &Limits,
         mut ids: impl FnMut() -> SeqId,
     ) -> Result<Built, RequestError> {
-        let cut = self.truncate.map_or(0, |most| prompt.len().saturating_sub(most as usize));
-        prompt.drain(..cut);
+        self.truncate(&mut prompt);
         check_prompt_length(prompt.len(), limits)?;
         let room = limits.max_model_len - prompt.len() as u32;
         if let Some(most) = self.max_tokens.filter(|most| self.strict && *most > room) {

@@ -50,7 +50,7 @@ struct Asked {
     ))),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let head = Head::read(&state, request.uri(), request.headers(), "cmpl")?;
+    let head = Head::read(&state, request.uri(), request.headers(), "cmpl-")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
     let delivery = asked.delivery;
     let running = Running::start(&state, &head, asked.raws, delivery).await?;

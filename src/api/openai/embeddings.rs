@@ -49,7 +49,7 @@ struct Asked {
     responses((status = 200, description = "A vector of length 1 for each input", body = EmbeddingList)),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let head = Head::read(&state, request.uri(), request.headers(), "embd")?;
+    let head = Head::read(&state, request.uri(), request.headers(), "embd-")?;
     head.refuse_conversation()?;
     let fields = Fields::new(read_object(request, state.body).await?);
     let asked = parse(&state, &head, fields).map_err(in_our_words)?;

@@ -42,7 +42,7 @@ impl Head {
         }
         let priority = text("x-priority")?.map(|text| priority("x-priority", &spelled(text))).transpose()?;
         Ok(Head {
-            id: format!("{prefix}-{}", Uuid::new_v4().simple()),
+            id: format!("{prefix}{}", Uuid::new_v4().simple()),
             traced: text("x-forebay-trace")?.is_some_and(|asked| asked == "1" || asked.eq_ignore_ascii_case("true")),
             conversation: replay::conversation(headers)?,
             strict: strict(uri, headers)?,

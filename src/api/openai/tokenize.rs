@@ -5,10 +5,12 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::chat::take_template;
 use super::head;
 use super::messages::take_messages;
 use super::params::Fields;
 use super::sampling::check_model;
+use super::tools::take_tools;
 use super::wire;
 use crate::api::State;
 use crate::api::error::ApiError;
@@ -16,7 +18,7 @@ use crate::api::extract::read_object;
 use crate::api::openapi::shapes::parameters::Strictness;
 use crate::api::openapi::shapes::tokens::{DetokenizeRequest, Text, TokenizeRequest, Tokens};
 use crate::generate::AddSpecial;
-use crate::request::{Prompt, RequestError};
+use crate::request::{Prompt, RequestError, TemplateOptions};
 
 /// The tokens of a text or a chat.
 #[utoipa::path(
@@ -42,9 +44,16 @@ pub async fn tokenize(Extract(state): Extract<State>, request: Request) -> Resul
         (Some(false), _) | (None, Prompt::Chat(_)) => AddSpecial::No,
         (Some(true) | None, _) => AddSpecial::Yes,
     };
+    let template = match &prompt {
+        Prompt::Chat(_) => {
+            let (tools, _) = take_tools(&mut fields)?;
+            TemplateOptions { tools, ..take_template(&state, &mut fields)? }
+        }
+        _ => TemplateOptions::default(),
+    };
     let strings = fields.flag("return_token_strs")?;
     let ignored = fields.finish(strict)?;
-    let tokens = state.generator.tokenize(prompt, add_special).await?;
+    let tokens = state.generator.tokenize(prompt, add_special, template).await?;
     let mut body =
         json!({"tokens": tokens, "count": tokens.len(), "max_model_len": state.generator.limits().max_model_len});
     if strings {

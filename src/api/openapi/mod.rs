@@ -13,9 +13,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{admin, health, metrics, openai};
+use super::{admin, anthropic, health, metrics, openai};
 use crate::engine::control::Group;
-use shapes::{chat, completions, errors};
+use shapes::{errors, messages};
 
 pub use page::page;
 
@@ -30,6 +30,12 @@ pub use page::page;
     paths(
         openai::chat::handle,
         openai::completions::handle,
+        openai::responses::handle,
+        openai::responses::input_tokens,
+        openai::render::render,
+        openai::render::input_tokens,
+        anthropic::handle,
+        anthropic::count_tokens,
         openai::embeddings::handle,
         openai::rerank::handle,
         openai::models::list,
@@ -61,9 +67,10 @@ pub use page::page;
         admin::requests::cancel,
         admin::requests::trace,
     ),
-    components(schemas(errors::ErrorAnswer, chat::ChatChunk, completions::CompletionChunk)),
+    components(schemas(errors::ErrorAnswer, messages::MessageErrorAnswer)),
     tags(
         (name = "openai", description = "OpenAI's API, with what vLLM and llama-server add to it"),
+        (name = "anthropic", description = "Anthropic's API; its errors have Anthropic's shape"),
         (name = "probes", description = "For probes, scrapers and readers"),
         (name = "admin", description = "What the operator sees and changes; answers to loopback only unless `server.admin` says else"),
     )
@@ -134,7 +141,8 @@ fn add_errors(operation: &mut Value) {
         statuses.extend([400, 404]);
     }
     statuses.sort_unstable();
-    let body = json!({"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}});
+    let name = if tagged("anthropic") { "MessageErrorAnswer" } else { "ErrorAnswer" };
+    let body = json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}});
     for status in statuses {
         let description = axum::http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
         operation["responses"][status.to_string()] = json!({"description": description, "content": body});

@@ -1,0 +1,1 @@
+//! Tests come in the next step.
