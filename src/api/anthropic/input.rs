@@ -105,7 +105,7 @@ impl Input {
         for (number, block) in blocks.into_iter().enumerate() {
             let at = format!("messages[{index}].content[{number}]");
             let Value::Object(object) = block else { return Err(wrong(&at, "an object", &block)) };
-            let mut block = Fields::inside(format!("{at}."), object);
+            let mut block = Fields::inside("messages[].content[].", object);
             drop(block.take("cache_control"));
             let result = words.block(&at, &role, &mut block, fields)?;
             fields.absorb("messages.content", block);

@@ -79,7 +79,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let fields = Fields::new(read_object(request, state.body).await?);
     let Translated { chat, input, mut ignored } = translate(&state, &head, fields, Wanted::Answer)?;
     let in_our_words = |error| renamed(error, |param| input.named(param));
-    let asked = chat::parse(&state, &head, Fields::new(chat)).map_err(in_our_words)?;
+    let asked = chat::parse(&state, &head, Fields::translated(chat)).map_err(in_our_words)?;
     ignored.extend(asked.ignored.into_iter().map(|name| input.named(&name).unwrap_or(name)));
     let stream = asked.delivery.stream;
     let running = Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(in_our_words)?;
@@ -109,7 +109,7 @@ pub async fn count_tokens(Extract(state): Extract<State>, request: Request) -> R
     let fields = Fields::new(read_object(request, state.body).await?);
     let Translated { chat, input, mut ignored } = translate(&state, &head, fields, Wanted::Count)?;
     let in_our_words = |error| renamed(error, |param| input.named(param));
-    let asked = chat::parse(&state, &head, Fields::new(chat)).map_err(in_our_words)?;
+    let asked = chat::parse(&state, &head, Fields::translated(chat)).map_err(in_our_words)?;
     ignored.extend(asked.ignored.into_iter().map(|name| input.named(&name).unwrap_or(name)));
     let count = state.generator.prompt_tokens(&asked.raw).await.map_err(in_our_words)?.len();
     let mut response = Json(json!({"input_tokens": count})).into_response();
@@ -178,7 +178,7 @@ fn take_tools(fields: &mut Fields, chat: &mut Map<String, Value>) -> Result<(), 
         for (index, tool) in list.into_iter().enumerate() {
             let at = |name: &str| format!("tools[{index}]{name}");
             let Value::Object(tool) = tool else { return Err(wrong(&at(""), "an object", &tool)) };
-            let mut tool = Fields::inside(at("."), tool);
+            let mut tool = Fields::inside("tools[].", tool);
             match tool.take("type") {
                 None => {}
                 Some(Value::String(kind)) if kind == "custom" => {}

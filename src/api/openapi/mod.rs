@@ -150,4 +150,4 @@ fn add_errors(operation: &mut Value) {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -87,7 +87,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let translated = translate(&head, Fields::new(read_object(request, state.body).await?))?;
     let Translated { chat, input, echo, mut ignored } = translated;
     let in_our_words = |error| renamed(error, |param| input.named(param));
-    let asked = chat::parse(&state, &head, Fields::new(chat)).map_err(in_our_words)?;
+    let asked = chat::parse(&state, &head, Fields::translated(chat)).map_err(in_our_words)?;
     ignored.extend(asked.ignored.into_iter().map(|name| input.named(&name).unwrap_or(name)));
     let stream = asked.delivery.stream;
     let running = Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(in_our_words)?;
@@ -117,7 +117,7 @@ pub async fn input_tokens(Extract(state): Extract<State>, request: Request) -> R
     let Translated { chat, input, mut ignored, .. } =
         translate(&head, Fields::new(read_object(request, state.body).await?))?;
     let in_our_words = |error| renamed(error, |param| input.named(param));
-    let asked = chat::parse(&state, &head, Fields::new(chat)).map_err(in_our_words)?;
+    let asked = chat::parse(&state, &head, Fields::translated(chat)).map_err(in_our_words)?;
     ignored.extend(asked.ignored.into_iter().map(|name| input.named(&name).unwrap_or(name)));
     let count = state.generator.prompt_tokens(&asked.raw).await.map_err(in_our_words)?.len();
     let mut response = Json(json!({"object": "response.input_tokens", "input_tokens": count})).into_response();
@@ -193,7 +193,7 @@ fn take_tools(fields: &mut Fields, chat: &mut Map<String, Value>, echo: &mut Ech
         let mut nested = Vec::with_capacity(list.len());
         for (index, tool) in list.iter().enumerate() {
             let Value::Object(tool) = tool else { return Err(wrong(&format!("tools[{index}]"), "an object", tool)) };
-            let mut tool = Fields::inside(format!("tools[{index}]."), tool.clone());
+            let mut tool = Fields::inside("tools[].", tool.clone());
             let kind = tool.take("type").unwrap_or_default();
             let mut function = Map::new();
             for name in ["name", "description", "parameters", "strict"] {

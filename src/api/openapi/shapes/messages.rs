@@ -73,8 +73,34 @@ pub struct Message {
 #[serde(untagged)]
 pub enum TextOrBlocks {
     Text(String),
-    /// `text`, `thinking`, `tool_use` and `tool_result`; `system` has only text.
-    Blocks(Vec<Value>),
+    /// `system` has only text.
+    Blocks(Vec<Block>),
+}
+
+/// A `text`, `thinking`, `tool_use` or `tool_result`; each has the fields that its type has.
+#[derive(Serialize, ToSchema)]
+pub struct Block {
+    r#type: String,
+    text: Option<String>,
+    /// Has no effect.
+    citations: Option<Value>,
+    /// Prefixes are cached without it.
+    cache_control: Option<Value>,
+    thinking: Option<String>,
+    /// Has no effect.
+    signature: Option<String>,
+    /// Of a `redacted_thinking`, which has no effect.
+    data: Option<String>,
+    id: Option<String>,
+    name: Option<String>,
+    input: Option<BTreeMap<String, Value>>,
+    /// Has no effect.
+    caller: Option<Value>,
+    tool_use_id: Option<String>,
+    /// Of a result: a string, or blocks of text.
+    content: Option<Value>,
+    /// Has no effect: templates have no place for it.
+    is_error: Option<bool>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -180,7 +206,7 @@ pub struct MessageEvent {
     message: Option<MessageAnswer>,
     index: Option<usize>,
     content_block: Option<ContentBlock>,
-    delta: Option<MessageDelta>,
+    delta: Option<BlockDelta>,
     usage: Option<MessageUsage>,
     error: Option<MessageErrorObject>,
     forebay_trace: Option<Vec<SequenceTrace>>,
@@ -188,7 +214,7 @@ pub struct MessageEvent {
 
 /// Of a block, or of the whole message.
 #[derive(ToSchema)]
-pub struct MessageDelta {
+pub struct BlockDelta {
     /// `text_delta`, `thinking_delta` or `input_json_delta`; absent for the whole.
     r#type: Option<String>,
     text: Option<String>,
