@@ -44,7 +44,7 @@ class Animal(BaseModel):
     legs: Literal[2, 4]
 
 
-parsed = client.responses.parse(model="storyteller", input="An animal", text_format=Animal, max_output_tokens=100, seed=3)
+parsed = client.responses.parse(model="storyteller", input="An animal", text_format=Animal, max_output_tokens=100, extra_body={"seed": 3})
 assert parsed.status == "completed" and isinstance(parsed.output_parsed, Animal), parsed
 
 logged = client.responses.create(**{**ask, "max_output_tokens": 5}, include=["message.output_text.logprobs"], top_logprobs=2)
