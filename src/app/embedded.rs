@@ -207,12 +207,12 @@ impl Answer {
                 self.text += &delta.text;
                 self.tokens.extend(delta.tokens);
             }
-            Delta::Finished { reason, completion_tokens } => {
+            Delta::Finished { reason, completion_tokens, .. } => {
                 self.end = Some(Ok(Finished { reason, completion_tokens }));
             }
             Delta::Failed(error) => self.end = Some(Err(error)),
-            // Nobody can ask for it here.
-            Delta::Prompt(_) => {}
+            // Nobody can ask for these here.
+            Delta::Prompt(_) | Delta::Embedded(_) => {}
         }
     }
 

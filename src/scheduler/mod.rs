@@ -205,6 +205,10 @@ impl Scheduler {
                     Some(Event::Failed(RequestError::Grammar { message: message.clone() }))
                 }
                 Outcome::Complete => Some(Event::Finished(FinishReason::Stop)),
+                Outcome::Embedded(vector) => {
+                    events.push((seq, Event::Embedded(vector.clone())));
+                    Some(Event::Finished(FinishReason::Stop))
+                }
                 Outcome::Token(sampled) => {
                     events.push((seq, Event::Token(sampled.clone())));
                     match running.emit(sampled.token, max_model_len) {

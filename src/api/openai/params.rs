@@ -9,30 +9,37 @@ use crate::request::RequestError;
 #[derive(Debug)]
 pub struct Fields {
     left: Map<String, Value>,
-    /// Where the object stands in the body: `stream_options.`, or nothing.
-    place: String,
     /// Fields of inner objects, and others, that nothing was done for.
     inner: Vec<String>,
     /// How many of those are not named.
     more: usize,
+    /// Before the names of its fields, for error messages.
+    scope: String,
 }
 
 /// There may be one in each of thousands of messages.
 const MOST_NAMED: usize = 64;
 
 impl Fields {
-    pub fn new(mut object: Map<String, Value>) -> Fields {
-        object.retain(|_, value| !value.is_null());
-        Fields { left: object, place: String::new(), inner: Vec::new(), more: 0 }
+    pub fn new(object: Map<String, Value>) -> Fields {
+        Fields::inside("", object)
     }
 
-    /// The whole name of a field, for errors.
-    fn at(&self, name: &str) -> String {
-        format!("{}{name}", self.place)
+    /// Of an object inside the body. `scope` is what stands before its names, as in `tools[].`.
+    pub fn inside(scope: impl Into<String>, mut object: Map<String, Value>) -> Fields {
+        object.retain(|_, value| !value.is_null());
+        Fields { left: object, inner: Vec::new(), more: 0, scope: scope.into() }
     }
 
     pub fn take(&mut self, name: &str) -> Option<Value> {
+        #[cfg(test)]
+        asked::note(&self.scope, name);
         self.left.shift_remove(name)
+    }
+
+    /// The whole name of a field.
+    fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.scope)
     }
 
     pub fn integer(&mut self, name: &str) -> Result<Option<i64>, RequestError> {
@@ -46,7 +53,7 @@ impl Fields {
         as_type: impl Fn(&Value) -> Option<T>,
     ) -> Result<Option<T>, RequestError> {
         let Some(value) = self.take(name) else { return Ok(None) };
-        as_type(&value).map(Some).ok_or_else(|| wrong(&self.at(name), expected, &value))
+        as_type(&value).map(Some).ok_or_else(|| wrong(&self.named(name), expected, &value))
     }
 
     /// Integers are numbers too.
@@ -69,8 +76,7 @@ impl Fields {
     }
 
     pub fn string(&mut self, name: &str) -> Result<Option<String>, RequestError> {
-        let place = self.at(name);
-        self.take(name).map(|value| string(&place, value)).transpose()
+        self.take(name).map(|value| string(&self.named(name), value)).transpose()
     }
 
     /// A string or a list of strings; absent is empty.
@@ -78,8 +84,8 @@ impl Fields {
         match self.take(name) {
             None => Ok(Vec::new()),
             Some(Value::String(one)) => Ok(vec![one]),
-            Some(Value::Array(many)) => many.into_iter().map(|value| string(name, value)).collect(),
-            Some(other) => Err(wrong(name, "a string or a list of strings", &other)),
+            Some(Value::Array(many)) => many.into_iter().map(|value| string(&self.named(name), value)).collect(),
+            Some(other) => Err(wrong(&self.named(name), "a string or a list of strings", &other)),
         }
     }
 
@@ -87,18 +93,16 @@ impl Fields {
     pub fn integers(&mut self, name: &str) -> Result<Vec<i64>, RequestError> {
         match self.take(name) {
             None => Ok(Vec::new()),
-            Some(Value::Array(many)) => integers(name, &many),
-            Some(other) => Err(wrong(name, "a list of integers", &other)),
+            Some(Value::Array(many)) => integers(&self.named(name), &many),
+            Some(other) => Err(wrong(&self.named(name), "a list of integers", &other)),
         }
     }
 
     pub fn object(&mut self, name: &str) -> Result<Option<Fields>, RequestError> {
         match self.take(name) {
             None => Ok(None),
-            Some(Value::Object(object)) => {
-                Ok(Some(Fields { place: format!("{}.", self.at(name)), ..Fields::new(object) }))
-            }
-            Some(other) => Err(wrong(name, "an object", &other)),
+            Some(Value::Object(object)) => Ok(Some(Fields::inside(format!("{}.", self.named(name)), object))),
+            Some(other) => Err(wrong(&self.named(name), "an object", &other)),
         }
     }
 
@@ -133,6 +137,13 @@ impl Fields {
             true => self.inner.push(name),
             false => self.more += 1,
         }
+    }
+
+    /// Of a body that was made of another one, whose fields have been accounted for.
+    pub fn translated(object: Map<String, Value>) -> Fields {
+        #[cfg(test)]
+        asked::pause(true);
+        Fields::new(object)
     }
 
     /// Refuses what would be answered wrongly; returns the names of what is ignored. With `strict` those are refused too.
@@ -266,6 +277,34 @@ fn effect(name: &str, value: &Value) -> Effect {
         | "documents"
         | "add_special_tokens" => Effect::Refused,
         _ => Effect::Named,
+    }
+}
+
+/// Which names a test's requests were asked for: what the parsers know, for comparison with the document.
+#[cfg(test)]
+pub mod asked {
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeSet;
+
+    thread_local! {
+        static NAMES: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+        static PAUSED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub fn note(scope: &str, name: &str) {
+        if !PAUSED.get() {
+            NAMES.with_borrow_mut(|names| names.insert(format!("{scope}{name}")));
+        }
+    }
+
+    /// A request became another: whether what follows is noted, too.
+    pub fn pause(pause: bool) {
+        PAUSED.set(pause);
+    }
+
+    /// Those since the last time, of this thread.
+    pub fn taken() -> BTreeSet<String> {
+        NAMES.take()
     }
 }
 
