@@ -65,6 +65,9 @@ pub enum Outcome {
     Token(Sampled),
     /// No token: the sequence's grammar leaves only an end, and none that it may draw.
     Complete,
+    /// No token yet: which may be drawn is still being computed. The only outcome of its sequence, which sits the step out
+    /// and is to compute its last known token again.
+    Late,
     /// This sequence alone failed; the others of the step are unaffected.
     Failed(SequenceFault),
 }
