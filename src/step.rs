@@ -84,6 +84,8 @@ pub struct Sampled {
 pub struct Logprobs {
     /// Of the token that was drawn.
     pub sampled: f32,
+    /// Its place among all tokens, from 1, in the order of `top`.
+    pub rank: usize,
     /// The most likely tokens, best first; ties by lowest id. As many as were asked for.
     pub top: Vec<(TokenId, f32)>,
     /// Of each token of the prompt but the first, where asked for; with the first token that is drawn, else empty.

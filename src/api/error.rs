@@ -80,6 +80,9 @@ pub fn face(error: &RequestError) -> Face {
         E::InvalidValue { param, .. } => Face::bad_request("invalid_value").about(param),
         E::Unsupported { param, .. } => Face::bad_request("unsupported_parameter").about(param),
         E::GrammarTooComplex { param, .. } => Face::bad_request("grammar_too_complex").about(param),
+        E::GrammarBusy { retry_after_s } => {
+            Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("compiler_busy") }
+        }
         E::EmptyPrompt => Face::bad_request("empty_prompt").about("prompt"),
         E::ContextLength { .. } => Face::bad_request("context_length_exceeded"),
         E::Template { .. } => Face::bad_request("invalid_value").about("messages"),
@@ -179,6 +182,7 @@ mod tests {
             (E::Template { message: text() }, 400, "invalid_value"),
             (E::TemplateLimit { message: text() }, 400, "template_limit"),
             (E::GrammarTooComplex { param: text(), message: text() }, 400, "grammar_too_complex"),
+            (E::GrammarBusy { retry_after_s: 2 }, 503, "compiler_busy"),
             (E::ModelNotFound { model: text() }, 404, "model_not_found"),
             (E::RouteNotFound { path: text() }, 404, "not_found"),
             (E::Forbidden { message: text() }, 403, "forbidden"),

@@ -271,3 +271,105 @@ fn work(queue: &Mutex<Receiver<Job>>, clock: &Clock) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grammar::{GrammarSpec, Limits, Vocabulary};
+    use crate::text::fixtures;
+
+    fn seat() -> Seat {
+        let tokenizer = Arc::new(fixtures::byte_level());
+        let vocabulary =
+            Vocabulary::new(&tokenizer, fixtures::VOCAB as usize, &[fixtures::END], Limits::default()).unwrap();
+        let grammar = vocabulary.compile(&GrammarSpec::Regex("[a-c]{2}".into())).unwrap();
+        Seat::new(&Guided { grammar, thinking: None })
+    }
+
+    fn first() -> Task {
+        Task::Masks { drawn: 0, guesses: Vec::new() }
+    }
+
+    fn known(seat: &Seat) -> Option<usize> {
+        seat.guide().unwrap().map(|guide| guide.mask(0, &[]).unwrap().unwrap().len())
+    }
+
+    /// Asks until the answer is there; how often it was late.
+    fn until_known(masks: &mut Masks, seat: &mut Seat) -> usize {
+        (0..)
+            .find(|_| {
+                masks.ask(seat, first());
+                masks.collect(&mut [seat], Micros::ZERO, false);
+                !matches!(seat.guide(), Ok(None))
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn a_step_waits_no_longer_than_its_allowance() {
+        let mut masks = Masks::new();
+        masks.allowance = Micros::ZERO;
+        let mut seat = seat();
+        let queue = Arc::clone(&masks.quick.queue);
+        // Whoever holds this keeps the threads from their jobs.
+        let held = queue.lock().unwrap();
+        masks.ask(&mut seat, first());
+        for _ in 0..3 {
+            masks.collect(&mut [&mut seat], Micros::ZERO, true);
+            assert_eq!((known(&seat), masks.allowance), (None, Micros::ZERO), "all was spent, and it sits out");
+            masks.ask(&mut seat, first());
+        }
+        drop(held);
+        until_known(&mut masks, &mut seat);
+        assert!(known(&seat).is_some() && masks.allowance <= MOST_ALLOWANCE);
+    }
+
+    /// In the quick lane it is to be asked again in the other; interrupted there as well, it fails.
+    #[test]
+    fn what_is_interrupted_moves_to_the_dear_lane_and_fails_there() {
+        let mut masks = Masks::new();
+        let mut seat = seat();
+        // Its matchers find nobody who listens, which interrupts them.
+        seat.stops = mpsc::channel().1;
+        for lane in [false, true] {
+            masks.ask(&mut seat, first());
+            let away = seat.away.as_mut().unwrap();
+            assert_eq!(away.dear, lane);
+            away.began = Arc::new(AtomicU64::new(1));
+            seat.watch(MOST_AT_ONCE + MOST_AT_ONCE);
+            assert!(seat.away.as_ref().unwrap().stopped);
+            while seat.away.is_some() {
+                masks.wait(&mut seat, NOTHING_ELSE);
+            }
+            assert_eq!((seat.again, seat.interrupted), (true, true));
+            assert_eq!(matches!(seat.guide(), Err(SequenceFault::Grammar(_))), lane);
+            assert!(lane || matches!(seat.guide(), Ok(None)), "late for now");
+        }
+    }
+
+    #[test]
+    fn what_takes_too_long_in_sum_fails() {
+        let mut masks = Masks::new();
+        let mut seat = seat();
+        until_known(&mut masks, &mut seat);
+        seat.spent = MOST_TOGETHER;
+        masks.ask(&mut seat, Task::Masks { drawn: 0, guesses: Vec::new() });
+        assert!(known(&seat).is_some(), "what is known costs nothing");
+        masks.ask(&mut seat, Task::Take { place: 0, tokens: Vec::new() });
+        let away = seat.away.take().unwrap();
+        let (guide, _) = away.back.recv().unwrap();
+        seat.away = Some(away);
+        seat.welcome(guide, Micros(1));
+        assert!(matches!(seat.guide(), Err(SequenceFault::Grammar(_))));
+    }
+
+    #[test]
+    fn who_is_gone_leaves_the_threads_to_others() {
+        let mut masks = Masks::new();
+        let (mut gone, mut stays) = (seat(), seat());
+        masks.ask(&mut gone, first());
+        drop(gone);
+        until_known(&mut masks, &mut stays);
+        assert!(known(&stays).is_some());
+    }
+}

@@ -104,7 +104,9 @@ impl Matcher {
         let set = match self.inner.compute_mask() {
             Ok(set) => set,
             // A vocabulary without an end token has nothing left to allow.
-            Err(_) if may_end && self.grammar.0.eos.is_empty() && !self.inner.is_cancelled() => SimpleVob::alloc(self.grammar.0.width),
+            Err(_) if may_end && self.grammar.0.eos.is_empty() && !self.inner.is_cancelled() => {
+                SimpleVob::alloc(self.grammar.0.width)
+            }
             Err(error) => return Err(fail(error)),
         };
         let eos = self.grammar.0.eos.iter().copied().filter(|&id| set.is_allowed(id)).collect();

@@ -102,11 +102,7 @@ impl Vocabulary {
 
     /// As [`Vocabulary::compile`]; the first steps, which no limit bounds as tightly as a clock, can be interrupted by what
     /// `watcher` is sent.
-    pub fn compile_watched(
-        &self,
-        spec: &GrammarSpec,
-        watcher: Option<Sender<Stop>>,
-    ) -> Result<Grammar, GrammarError> {
+    pub fn compile_watched(&self, spec: &GrammarSpec, watcher: Option<Sender<Stop>>) -> Result<Grammar, GrammarError> {
         bounds::check(spec, &self.limits)?;
         let grammar = match spec.source()? {
             Source::Json(schema) => TopLevelGrammar::from_json_schema(schema),
