@@ -215,7 +215,10 @@ mod tests {
             let response = ApiError(error).into_response();
             assert_eq!(response.status(), status, "{message}");
             assert_eq!(response.headers()["content-type"], "application/json");
-            assert_eq!(response.headers().contains_key("retry-after"), status == 429 || code == "thermal_limit");
+            assert_eq!(
+                response.headers().contains_key("retry-after"),
+                status == 429 || ["thermal_limit", "compiler_busy"].contains(&code)
+            );
             // Both SDKs retry 408, 429 and all of 500 and above unless told otherwise.
             assert_eq!(response.headers().contains_key("x-should-retry"), face.never_retry);
             let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();

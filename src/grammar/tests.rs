@@ -471,10 +471,13 @@ fn multiplying() -> Vec<GrammarSpec> {
 
 #[test]
 fn readings_that_multiply_end() {
-    // Enough for a text to be of some use, and far from the 200 tokens that took half a minute.
-    const FAR: usize = 120;
+    // Of single bytes, and with limits to match: with whole words as tokens, and the limits that servers have, half as many.
+    const FAR: usize = 200;
+    let limits = Limits { items_in_mask: 600, ..Limits::default() };
+    let tokenizer = Arc::new(fixtures::byte_level());
+    let vocabulary = Vocabulary::new(&tokenizer, fixtures::VOCAB as usize, &[fixtures::END], limits).unwrap();
     for spec in multiplying() {
-        let grammar = match compile(&spec) {
+        let grammar = match vocabulary.compile(&spec) {
             Ok(grammar) => grammar,
             Err(error) => {
                 assert!(error.is_limit(), "{spec:?}: {error}");
@@ -482,7 +485,7 @@ fn readings_that_multiply_end() {
             }
         };
         let mut matcher = Matcher::new(&grammar);
-        let a = (0..256).find(|&id| fixtures::byte_level().token_bytes(id) == b"a").unwrap();
+        let a = (0..256).find(|&id| tokenizer.token_bytes(id) == b"a").unwrap();
         let step = |matcher: &mut Matcher| matcher.mask().and_then(|_| matcher.accept(a)).is_ok();
         let steps = (0..FAR).take_while(|_| step(&mut matcher)).count();
         assert!(steps < FAR, "{spec:?} goes on for {steps} tokens");
