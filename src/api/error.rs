@@ -80,6 +80,9 @@ pub fn face(error: &RequestError) -> Face {
         E::InvalidValue { param, .. } => Face::bad_request("invalid_value").about(param),
         E::Unsupported { param, .. } => Face::bad_request("unsupported_parameter").about(param),
         E::GrammarTooComplex { param, .. } => Face::bad_request("grammar_too_complex").about(param),
+        E::GrammarBusy { retry_after_s } => {
+            Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("compiler_busy") }
+        }
         E::EmptyPrompt => Face::bad_request("empty_prompt").about("prompt"),
         E::ContextLength { .. } => Face::bad_request("context_length_exceeded"),
         E::Template { .. } => Face::bad_request("invalid_value").about("messages"),
@@ -180,6 +183,7 @@ mod tests {
             (E::Template { message: text() }, 400, "invalid_value"),
             (E::TemplateLimit { message: text() }, 400, "template_limit"),
             (E::GrammarTooComplex { param: text(), message: text() }, 400, "grammar_too_complex"),
+            (E::GrammarBusy { retry_after_s: 2 }, 503, "compiler_busy"),
             (E::ModelNotFound { model: text() }, 404, "model_not_found"),
             (E::RouteNotFound { path: text() }, 404, "not_found"),
             (E::Forbidden { message: text() }, 403, "forbidden"),
@@ -213,7 +217,10 @@ mod tests {
             let response = ApiError(error).into_response();
             assert_eq!(response.status(), status, "{message}");
             assert_eq!(response.headers()["content-type"], "application/json");
-            assert_eq!(response.headers().contains_key("retry-after"), status == 429 || code == "thermal_limit");
+            assert_eq!(
+                response.headers().contains_key("retry-after"),
+                status == 429 || ["thermal_limit", "compiler_busy"].contains(&code)
+            );
             // Both SDKs retry 408, 429 and all of 500 and above unless told otherwise.
             assert_eq!(response.headers().contains_key("x-should-retry"), face.never_retry);
             let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();

@@ -33,6 +33,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             },
             "a schema or grammar is larger, deeper or harder to compile than the server allows",
         ),
+        (
+            E::GrammarBusy { retry_after_s: 2 },
+            "a schema or grammar waited for others to be compiled, five times as long as its own compilation may take",
+        ),
         (E::EmptyPrompt, "`prompt` or one of its entries is empty"),
         (E::ContextLength { prompt: 1_200, limit: 1_024 }, "the prompt leaves no room for a token in the context"),
         (
@@ -64,7 +68,7 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             "the first token is expected after the request's deadline",
         ),
         (
-            E::Grammar { message: text("Too many items (limit 50000)") },
+            E::Grammar { message: text("Too many items (limit 8000)") },
             "the completion met a limit of its own grammar; a part of it may have been sent",
         ),
         (E::BatchTimeout { waited_ms: 60_000 }, "no batch took the request in time (`batching`)"),

@@ -157,6 +157,8 @@ pub struct TokenLogprob {
     /// It adds nothing to the text: a special token.
     pub hidden: bool,
     pub logprob: f32,
+    /// Among all tokens, from 1.
+    pub rank: usize,
     /// Best first.
     pub top: Vec<TopLogprob>,
 }

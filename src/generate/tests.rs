@@ -253,7 +253,7 @@ async fn logprobs_come_with_their_tokens() {
     let ids = scene.tokenizer.encode("é", false).unwrap();
     let (mut generation, group) = scene.start(RawRequest { logprobs: Some(1), ..text("x") }).await;
     for &id in &ids {
-        let logprobs = Some(Logprobs { sampled: -0.5, top: vec![(fixtures::END, -0.25)], prompt: Vec::new() });
+        let logprobs = Some(Logprobs { sampled: -0.5, rank: 2, top: vec![(fixtures::END, -0.25)], prompt: Vec::new() });
         group[0].events.try_send(Event::Token(Sampled { token: id, logprobs })).unwrap();
     }
     let Some((0, Delta::Text(delta))) = generation.next().await else { panic!("no text") };

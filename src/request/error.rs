@@ -14,6 +14,8 @@ pub enum RequestError {
     /// What its parameter asks to enforce would cost more than the server gives.
     #[error("'{param}': {message}")]
     GrammarTooComplex { param: String, message: String },
+    #[error("the server is compiling other requests' grammars; try again in {retry_after_s} s")]
+    GrammarBusy { retry_after_s: u32 },
     #[error("the prompt is empty")]
     EmptyPrompt,
     #[error(

@@ -191,6 +191,10 @@ fn expanded(value: &Value) -> Value {
         Some(("$times", of)) => of[0].as_str().expect("text").repeat(count(&of[1])).into(),
         Some(("$list", of)) => vec![of[0].clone(); count(&of[1])].into(),
         Some(("$pairs", of)) => (0..count(of)).map(|id| (id.to_string(), json!(1))).collect::<Map<_, _>>().into(),
+        Some(("$texts", of)) => (0..count(of)).map(|n| json!(n.to_string())).collect(),
+        Some(("$keys", of)) => {
+            (0..count(of)).map(|n| (format!("k{n}"), json!({"type": "null"}))).collect::<Map<_, _>>().into()
+        }
         Some(("$cat", of)) => {
             let parts = of.as_array().expect("a list").iter().map(expanded);
             parts.map(|part| part.as_str().expect("text").to_owned()).collect::<String>().into()

@@ -79,13 +79,14 @@ pub fn timings(timings: &Timings) -> Value {
 
 /// A prompt's logprobs in vLLM's shape: nothing for the first token, then an object by token id. `count` alternatives.
 pub fn prompt_logprobs(tokens: &[TokenLogprob], count: i64) -> Value {
-    let entry = |text: &str, value: f32, rank: Option<usize>| json!({"logprob": logprob(value), "rank": rank, "decoded_token": text});
+    let entry =
+        |text: &str, value: f32, rank: usize| json!({"logprob": logprob(value), "rank": rank, "decoded_token": text});
     let of = |token: &TokenLogprob| {
         let mut map = serde_json::Map::new();
         for (rank, top) in token.top.iter().take(count.max(0) as usize).enumerate() {
-            map.insert(top.token.to_string(), entry(&top.text, top.logprob, Some(rank + 1)));
+            map.insert(top.token.to_string(), entry(&top.text, top.logprob, rank + 1));
         }
-        map.entry(token.token.to_string()).or_insert_with(|| entry(&token.text, token.logprob, None));
+        map.entry(token.token.to_string()).or_insert_with(|| entry(&token.text, token.logprob, token.rank));
         Value::Object(map)
     };
     std::iter::once(Value::Null).chain(tokens.iter().map(of)).collect()
