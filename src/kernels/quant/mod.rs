@@ -78,7 +78,7 @@ pub fn matmul_on(isa: Isa, rows: &Rows, panels: &Panels, y: &mut [f32]) {
         return;
     }
     TERMS.with_borrow_mut(|terms| {
-        let job = Job::new(rows, panels, y, terms);
+        let job = Job::new(isa, rows, panels, y, terms);
         let cost = rows.count() * panels.outputs() * panels.inputs();
         for_each_range(panels.count(), dispatch::TOGETHER, cost, |range| {
             SCRATCH.with_borrow_mut(|scratch| dispatch::panels(isa, &job, range, scratch));
