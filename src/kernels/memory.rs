@@ -74,6 +74,16 @@ impl Memory {
         Ok(Memory { start, len: bytes, _slab: slab })
     }
 
+    /// Has the system hand out the first bytes now rather than when they are first written: clearing a large page takes as long
+    /// as a small op.
+    pub fn touch(&mut self, bytes: usize) {
+        let len = bytes.min(self.len);
+        for byte in self[..len].iter_mut().step_by(PIECE) {
+            // SAFETY: a byte of ours. Volatile, for writing a zero over a zero would be left out.
+            unsafe { std::ptr::from_mut(byte).write_volatile(*byte) };
+        }
+    }
+
     /// A copy. After each slab `done` is told how many bytes of `source` will not be read again, so that its owner can let
     /// go of them: memory never holds the weights twice.
     pub fn copy_of(source: &[u8], mut done: impl FnMut(usize)) -> Result<Memory, OutOfMemory> {

@@ -138,6 +138,9 @@ impl Run<'_> {
             let mut made = 0;
             for tile in (0..count).step_by(PAIR) {
                 let rows = self.rows.tiles(tile, b);
+                if b + 1 == self.blocks {
+                    self.fetch_outputs(block, tile);
+                }
                 let turn = Turn {
                     rows,
                     planes,
@@ -178,6 +181,19 @@ impl Run<'_> {
             }
         }
         self.finish(block_before, tile_before, y);
+    }
+
+    /// Lines that will be stored to: stores are done in order, and tile stores behind one that waits for memory would fill the
+    /// processor's buffer.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn fetch_outputs(&self, block: usize, tile: usize) {
+        let (cut, column) = (self.rows.cut, (self.panels.start + block / self.blocks) * PANEL);
+        for tile in tile..(tile + PAIR).min(cut.tiles) {
+            for r in 0..cut.height {
+                _mm_prefetch::<_MM_HINT_ET0>(self.job.out.place(cut.start(tile) + r, column).0.cast());
+            }
+        }
     }
 
     /// Writes outputs that are complete.
