@@ -237,7 +237,7 @@ fn take_thinking(
             let Some(budget) = budget else {
                 return Err(RequestError::invalid("thinking.budget_tokens", "is required"));
             };
-            if !budget.as_i64().is_some_and(|tokens| tokens >= 0) {
+            if budget.as_i64().is_none_or(|tokens| tokens < 0) {
                 return Err(wrong("thinking.budget_tokens", "an integer from 0 on", &budget));
             }
             // A permission to think, which a model that cannot may leave.
