@@ -206,6 +206,12 @@ pub const KEYS: &[Key] = &[
         "decode steps per call; commands are heard between calls",
     ),
     key(
+        "engine.overlap",
+        "true",
+        Kind::Bool,
+        "plan the next step and deliver the last one while a step runs; false does both between steps, for the same answers",
+    ),
+    key(
         "engine.speculative",
         "off",
         Kind::OneOf(&["off", "prompt_lookup"]),
@@ -309,6 +315,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("max-model-len", "engine.max_model_len"),
     ("preemption", "engine.preemption"),
     ("multi-step-count", "engine.multi_step_count"),
+    ("overlap", "engine.overlap"),
     ("threads", "engine.threads"),
     ("drain-timeout", "engine.drain_timeout"),
     ("block-size", "kv_cache.block_size"),

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::clock::Clock;
 use crate::grammar::Mask;
 use crate::model::{Logits, Model, Rows};
 use crate::request::{Request, SamplingParams, Shaping};
 use crate::sampling::{self, NonFinite, Sampler, Seen};
 use crate::step::{BatchChunk, Logprobs, Outcome, Sampled, SequenceFault, StepBatch, StepOutput};
-use crate::units::{SeqId, TokenId};
+use crate::units::{Micros, SeqId, TokenId};
 
 use super::executor::{ExecuteError, Executor};
 use super::guide::{self, Guide};
@@ -21,6 +22,8 @@ pub struct Forward {
     /// What the step at hand reads of its logits; kept for the memory.
     wanted: Vec<Wanted>,
     rows: Vec<usize>,
+    clock: Clock,
+    computed: Option<Micros>,
 }
 
 /// Memory of a draw, kept from one to the next.
@@ -61,7 +64,15 @@ struct Wanted {
 impl Forward {
     /// `model` has its KV memory allocated, as large as the core's block pool.
     pub fn new(model: Model) -> Forward {
-        Forward { model, sequences: HashMap::new(), room: Room::default(), wanted: Vec::new(), rows: Vec::new() }
+        Forward {
+            model,
+            sequences: HashMap::new(),
+            room: Room::default(),
+            wanted: Vec::new(),
+            rows: Vec::new(),
+            clock: Clock::system(),
+            computed: None,
+        }
     }
 
     fn wants(&self, batch: &StepBatch, chunk: &BatchChunk) -> Wanted {
@@ -103,6 +114,48 @@ impl Forward {
         let (model, rows) = (&mut self.model, &self.rows);
         guide::beside(batch, guides, || model.forward(batch, Rows::Picked(rows)))
             .map_err(|error| ExecuteError(error.to_string()))
+    }
+
+    fn step(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.clear();
+        wanted.extend(batch.chunks.iter().map(|chunk| self.wants(batch, chunk)));
+        self.rows.clear();
+        self.rows.extend(wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())));
+        let logits = self.forward(batch)?;
+        let mut row = logits.data.chunks_exact(logits.vocab);
+        let outcomes = Vec::with_capacity(wanted.iter().map(|wanted| wanted.drawn.len()).sum());
+        let mut output = StepOutput { outcomes, ..StepOutput::default() };
+        for (chunk, wanted) in batch.chunks.iter().zip(&wanted) {
+            for logits in row.by_ref().take(wanted.scored.len()) {
+                if let Some(scoring) = self.sequences.get_mut(&chunk.seq).and_then(|d| d.scoring.as_mut()) {
+                    scoring.score(logits);
+                }
+            }
+            let mut right = true;
+            let drawn = wanted.drawn.clone().enumerate();
+            for (at, logits) in drawn.zip(row.by_ref().take(wanted.drawn.len())) {
+                if !right {
+                    continue;
+                }
+                let outcome = self.draw(batch, chunk, at, logits);
+                right = match &outcome {
+                    Outcome::Token(sampled) => {
+                        batch.tokens.get(at.1 + 1) == Some(&sampled.token) && !self.ends(chunk.seq, sampled.token)
+                    }
+                    Outcome::Complete | Outcome::Failed(_) => false,
+                };
+                output.outcomes.push((chunk.seq, outcome));
+            }
+            let drawing = self.sequences.get_mut(&chunk.seq).filter(|_| chunk.sample);
+            if let Some(guide) = drawing.and_then(|drawing| drawing.guide.as_mut()) {
+                output.guidance.push((chunk.seq, guide.guidance()));
+            }
+        }
+        drop(row);
+        self.model.recycle(logits);
+        self.wanted = wanted;
+        Ok(output)
     }
 }
 
@@ -220,45 +273,14 @@ impl Executor for Forward {
     }
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
-        let mut wanted = std::mem::take(&mut self.wanted);
-        wanted.clear();
-        wanted.extend(batch.chunks.iter().map(|chunk| self.wants(batch, chunk)));
-        self.rows.clear();
-        self.rows.extend(wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())));
-        let logits = self.forward(batch)?;
-        let mut row = logits.data.chunks_exact(logits.vocab);
-        let outcomes = Vec::with_capacity(wanted.iter().map(|wanted| wanted.drawn.len()).sum());
-        let mut output = StepOutput { outcomes, ..StepOutput::default() };
-        for (chunk, wanted) in batch.chunks.iter().zip(&wanted) {
-            for logits in row.by_ref().take(wanted.scored.len()) {
-                if let Some(scoring) = self.sequences.get_mut(&chunk.seq).and_then(|d| d.scoring.as_mut()) {
-                    scoring.score(logits);
-                }
-            }
-            let mut right = true;
-            let drawn = wanted.drawn.clone().enumerate();
-            for (at, logits) in drawn.zip(row.by_ref().take(wanted.drawn.len())) {
-                if !right {
-                    continue;
-                }
-                let outcome = self.draw(batch, chunk, at, logits);
-                right = match &outcome {
-                    Outcome::Token(sampled) => {
-                        batch.tokens.get(at.1 + 1) == Some(&sampled.token) && !self.ends(chunk.seq, sampled.token)
-                    }
-                    Outcome::Complete | Outcome::Failed(_) => false,
-                };
-                output.outcomes.push((chunk.seq, outcome));
-            }
-            let drawing = self.sequences.get_mut(&chunk.seq).filter(|_| chunk.sample);
-            if let Some(guide) = drawing.and_then(|drawing| drawing.guide.as_mut()) {
-                output.guidance.push((chunk.seq, guide.guidance()));
-            }
-        }
-        drop(row);
-        self.model.recycle(logits);
-        self.wanted = wanted;
-        Ok(output)
+        let began = self.clock.now();
+        let output = self.step(batch);
+        self.computed = Some(self.clock.now().since(began));
+        output
+    }
+
+    fn computed(&self) -> Option<Micros> {
+        self.computed
     }
 
     fn forget(&mut self, seq: SeqId) {

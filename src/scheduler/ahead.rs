@@ -28,25 +28,6 @@ pub struct PlannedAhead {
     blocks: usize,
 }
 
-/// What became of a plan that was made ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    Confirmed,
-    /// Something came otherwise: an end, a failure, an abort, a guess that was right, a newcomer, another setting.
-    Discarded,
-}
-
-impl Fate {
-    pub const ALL: [Fate; 2] = [Fate::Confirmed, Fate::Discarded];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Fate::Confirmed => "confirmed",
-            Fate::Discarded => "discarded",
-        }
-    }
-}
-
 /// The world as far as it is known while a step runs.
 struct Expected {
     free: usize,

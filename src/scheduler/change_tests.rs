@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::tests::*;
 use super::*;
-use crate::report::Wait;
+use crate::report::{Fate, Wait};
 use crate::step::StepBatch;
 use crate::units::TokenId;
 

@@ -33,7 +33,7 @@ use crate::request::{Event, FinishReason, Request, RequestError};
 use crate::step::{BatchChunk, Guidance, Outcome, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId};
 
-pub use ahead::{Fate, PlannedAhead};
+pub use ahead::PlannedAhead;
 use blocks::Actual;
 pub use cost::{StepCost, StepLoad};
 pub use outlook::Outlook;
