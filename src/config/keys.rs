@@ -315,7 +315,6 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("max-model-len", "engine.max_model_len"),
     ("preemption", "engine.preemption"),
     ("multi-step-count", "engine.multi_step_count"),
-    ("overlap", "engine.overlap"),
     ("threads", "engine.threads"),
     ("drain-timeout", "engine.drain_timeout"),
     ("block-size", "kv_cache.block_size"),

@@ -89,7 +89,7 @@ fn whatever_comes_between_discards() {
             twins.both(|rig| rig.apply(Change::Configure(Config { policy, ..ROOMY })));
         }),
         ("heat", |twins| twins.both(|rig| rig.apply(Change::Heat(Level::Serious)))),
-        ("another cost", |twins| twins.both(|rig| rig.scheduler.observe(&StepLoad::decode(3), Micros(77)))),
+        ("another cost", |twins| twins.both(|rig| rig.scheduler.observe(&StepLoad::STEP, Micros(77)))),
     ];
     for (name, between) in cases {
         let mut twins = Twins::new(ROOMY, 32, 4);

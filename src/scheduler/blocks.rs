@@ -72,21 +72,20 @@ impl World for Actual<'_> {
 
     fn admit(&mut self, owed: usize, affordable: Affordable) -> Result<Result<Admitted, Wait>, Infallible> {
         let Some(waiting) = self.waiting.pop_front() else { return Ok(Err(Wait::Blocks)) };
-        Ok(self.try_admit(waiting, owed, affordable).map_err(|(waiting, wait)| {
-            self.waiting.push_front(waiting);
-            wait
-        }))
+        Ok(match self.room_for(&waiting, owed, affordable) {
+            Ok((look, tokens)) => Ok(self.seat(waiting, look, tokens)),
+            Err(wait) => {
+                self.waiting.push_front(waiting);
+                Err(wait)
+            }
+        })
     }
 }
 
 impl Actual<'_> {
-    fn try_admit(
-        &mut self,
-        waiting: Waiting,
-        owed: usize,
-        affordable: Affordable,
-    ) -> Result<Admitted, (Waiting, Wait)> {
-        let mut look = self.look_up(&waiting);
+    /// What is cached of a sequence that can be seated, held, and how many tokens it computes first.
+    fn room_for(&mut self, waiting: &Waiting, owed: usize, affordable: Affordable) -> Result<(Look, usize), Wait> {
+        let mut look = self.look_up(waiting);
         // Blocks for all that is known, not only for the first chunk: half a prompt in the pool helps nobody. And for
         // the token to be drawn, or the new one would be the first victim of its own first decode.
         let needed = self.pool.blocks_for(waiting.known() + 1) - look.blocks();
@@ -95,15 +94,15 @@ impl Actual<'_> {
             look.give_back_partial(self.pool);
         }
         let cached = look.reused.as_ref().map_or(0, |reused| reused.tokens(self.pool.block_size()));
-        let tokens = match affordable(cached) {
-            Ok(_) if needed + owed > self.pool.free() => Err(Wait::Blocks),
-            affordable => affordable,
-        };
+        let tokens = affordable(cached).and_then(|tokens| match needed + owed > self.pool.free() {
+            true => Err(Wait::Blocks),
+            false => Ok(tokens),
+        });
         match tokens {
-            Ok(tokens) => Ok(self.seat(waiting, look, tokens)),
+            Ok(tokens) => Ok((look, tokens)),
             Err(wait) => {
                 look.give_back(self.pool);
-                Err((waiting, wait))
+                Err(wait)
             }
         }
     }
