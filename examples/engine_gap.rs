@@ -75,7 +75,8 @@ fn typical(rounds: Vec<Measured>) -> Measured {
 
 async fn measure(arguments: &Arguments, setup: Setup, waiting: usize) -> Result<Measured> {
     let engine = rig::start(arguments.model.as_deref(), setup)?;
-    let length = (WARM_UP + arguments.steps + 100).min(CONTEXT - 20);
+    // With tokens to spare: the loop runs ahead of who reads.
+    let length = (WARM_UP + arguments.steps + 500).min(CONTEXT - 40);
     let mut clients = Vec::new();
     let mut watched = None;
     for id in 0..setup.seats {
