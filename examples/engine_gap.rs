@@ -79,8 +79,12 @@ async fn measure(arguments: &Arguments, setup: Setup, waiting: usize) -> Result<
     let length = (WARM_UP + arguments.steps + 500).min(CONTEXT - 40);
     let mut clients = Vec::new();
     let mut watched = None;
+    // All together: one that came later would wait for its group while the others run ahead.
+    let mut streams = Vec::with_capacity(setup.seats);
     for id in 0..setup.seats {
-        let mut events = engine.submit(id, length).await?;
+        streams.push(engine.submit(id, length).await?);
+    }
+    for (id, mut events) in streams.into_iter().enumerate() {
         token(&mut events).await?;
         match id {
             0 => watched = Some(events),
