@@ -112,6 +112,8 @@ pub fn face(error: &RequestError) -> Face {
             Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("thermal_limit") }
         }
         E::UnknownName { .. } => Face::new(StatusCode::NOT_FOUND, "not_found_error", "not_found"),
+        E::ModelLoading => Face::overloaded("model_loading"),
+        E::EngineStalled { .. } => Face::overloaded("engine_stalled"),
         E::ShuttingDown => Face::overloaded("shutting_down"),
         E::EngineStopped => Face::overloaded("worker_unavailable"),
         E::Aborted => Face::server_error("aborted").never_retry(),
@@ -130,7 +132,7 @@ pub fn object(error: &RequestError) -> Value {
     object_of(&error.to_string(), face.kind, face.param.as_deref(), face.code)
 }
 
-pub fn object_of(message: &str, kind: &str, param: Option<&str>, code: &str) -> Value {
+fn object_of(message: &str, kind: &str, param: Option<&str>, code: &str) -> Value {
     json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
 }
 
@@ -150,21 +152,26 @@ impl From<RequestError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let face = face(&self.0);
-        let mut response = (face.status, axum::Json(object(&self.0))).into_response();
-        let headers = response.headers_mut();
-        if let Some(seconds) = face.retry_after_s {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if face.never_retry {
-            headers.insert("x-should-retry", HeaderValue::from_static("false"));
-        }
-        if face.close {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        response.extensions_mut().insert(ErrorCode(face.code));
-        response
+        respond(&self.0, object(&self.0))
     }
+}
+
+/// The answer to a request that failed: what the table says, around `body`.
+pub fn respond(error: &RequestError, body: Value) -> Response {
+    let face = face(error);
+    let mut response = (face.status, axum::Json(body)).into_response();
+    let headers = response.headers_mut();
+    if let Some(seconds) = face.retry_after_s {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if face.never_retry {
+        headers.insert("x-should-retry", HeaderValue::from_static("false"));
+    }
+    if face.close {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response.extensions_mut().insert(ErrorCode(face.code));
+    response
 }
 
 #[cfg(test)]
@@ -198,6 +205,8 @@ mod tests {
             (E::BatchTimeout { waited_ms: 8 }, 504, "batch_timeout"),
             (E::ThermalLimit { retry_after_s: 8 }, 503, "thermal_limit"),
             (E::UnknownName { what: "policy", name: text(), valid: text() }, 404, "not_found"),
+            (E::ModelLoading, 503, "model_loading"),
+            (E::EngineStalled { seconds: 60 }, 503, "engine_stalled"),
             (E::ShuttingDown, 503, "shutting_down"),
             (E::EngineStopped, 503, "worker_unavailable"),
             (E::Aborted, 500, "aborted"),

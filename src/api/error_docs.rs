@@ -77,6 +77,8 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             E::UnknownName { what: "policy", name: text("fast"), valid: text("fair, latency_first, throughput_first") },
             "an `/admin` route names what does not exist",
         ),
+        (E::ModelLoading, "probes only: the server is not ready yet"),
+        (E::EngineStalled { seconds: 60 }, "probes only: a step takes longer than `engine.stall_timeout`"),
         (E::ShuttingDown, "the server drains; the request did not run to its end"),
         (E::EngineStopped, "the engine has ended"),
         (E::Aborted, "the operator ended the request"),

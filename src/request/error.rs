@@ -55,6 +55,10 @@ pub enum RequestError {
     ThermalLimit { retry_after_s: u32 },
     #[error("there is no {what} '{name}'; valid are {valid}")]
     UnknownName { what: &'static str, name: String, valid: String },
+    #[error("the model is being loaded")]
+    ModelLoading,
+    #[error("a step has been running for {seconds} s")]
+    EngineStalled { seconds: u64 },
     #[error("the server is shutting down")]
     ShuttingDown,
     #[error("the engine is not running")]

@@ -12,7 +12,7 @@ pub mod embeddings;
 mod frames;
 pub mod head;
 mod legacy;
-mod messages;
+pub mod messages;
 pub mod models;
 pub mod params;
 pub mod parts;
