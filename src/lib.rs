@@ -17,6 +17,8 @@ pub mod config;
 pub mod probe;
 
 pub mod api;
+#[cfg(any(feature = "capi", test))]
+pub mod ffi;
 pub mod generate;
 pub mod text;
 

@@ -80,6 +80,9 @@ pub fn face(error: &RequestError) -> Face {
         E::InvalidValue { param, .. } => Face::bad_request("invalid_value").about(param),
         E::Unsupported { param, .. } => Face::bad_request("unsupported_parameter").about(param),
         E::GrammarTooComplex { param, .. } => Face::bad_request("grammar_too_complex").about(param),
+        E::GrammarBusy { retry_after_s } => {
+            Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("compiler_busy") }
+        }
         E::EmptyPrompt => Face::bad_request("empty_prompt").about("prompt"),
         E::ContextLength { .. } => Face::bad_request("context_length_exceeded"),
         E::Template { .. } => Face::bad_request("invalid_value").about("messages"),
@@ -109,9 +112,12 @@ pub fn face(error: &RequestError) -> Face {
             Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("thermal_limit") }
         }
         E::UnknownName { .. } => Face::new(StatusCode::NOT_FOUND, "not_found_error", "not_found"),
+        E::ModelLoading => Face::overloaded("model_loading"),
+        E::EngineStalled { .. } => Face::overloaded("engine_stalled"),
         E::ShuttingDown => Face::overloaded("shutting_down"),
         E::EngineStopped => Face::overloaded("worker_unavailable"),
         E::Aborted => Face::server_error("aborted").never_retry(),
+        E::StreamEnded { .. } => Face::bad_request("stream_ended"),
         E::NonFiniteLogits => Face::server_error("non_finite_logits").never_retry(),
         // The client's grammar asked for too much, and would again.
         E::Grammar { .. } => Face::bad_request("grammar_failed"),
@@ -126,7 +132,7 @@ pub fn object(error: &RequestError) -> Value {
     object_of(&error.to_string(), face.kind, face.param.as_deref(), face.code)
 }
 
-pub fn object_of(message: &str, kind: &str, param: Option<&str>, code: &str) -> Value {
+fn object_of(message: &str, kind: &str, param: Option<&str>, code: &str) -> Value {
     json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
 }
 
@@ -146,21 +152,26 @@ impl From<RequestError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let face = face(&self.0);
-        let mut response = (face.status, axum::Json(object(&self.0))).into_response();
-        let headers = response.headers_mut();
-        if let Some(seconds) = face.retry_after_s {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if face.never_retry {
-            headers.insert("x-should-retry", HeaderValue::from_static("false"));
-        }
-        if face.close {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        response.extensions_mut().insert(ErrorCode(face.code));
-        response
+        respond(&self.0, object(&self.0))
     }
+}
+
+/// The answer to a request that failed: what the table says, around `body`.
+pub fn respond(error: &RequestError, body: Value) -> Response {
+    let face = face(error);
+    let mut response = (face.status, axum::Json(body)).into_response();
+    let headers = response.headers_mut();
+    if let Some(seconds) = face.retry_after_s {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if face.never_retry {
+        headers.insert("x-should-retry", HeaderValue::from_static("false"));
+    }
+    if face.close {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response.extensions_mut().insert(ErrorCode(face.code));
+    response
 }
 
 #[cfg(test)]
@@ -179,6 +190,7 @@ mod tests {
             (E::Template { message: text() }, 400, "invalid_value"),
             (E::TemplateLimit { message: text() }, 400, "template_limit"),
             (E::GrammarTooComplex { param: text(), message: text() }, 400, "grammar_too_complex"),
+            (E::GrammarBusy { retry_after_s: 2 }, 503, "compiler_busy"),
             (E::ModelNotFound { model: text() }, 404, "model_not_found"),
             (E::RouteNotFound { path: text() }, 404, "not_found"),
             (E::Forbidden { message: text() }, 403, "forbidden"),
@@ -193,9 +205,12 @@ mod tests {
             (E::BatchTimeout { waited_ms: 8 }, 504, "batch_timeout"),
             (E::ThermalLimit { retry_after_s: 8 }, 503, "thermal_limit"),
             (E::UnknownName { what: "policy", name: text(), valid: text() }, 404, "not_found"),
+            (E::ModelLoading, 503, "model_loading"),
+            (E::EngineStalled { seconds: 60 }, 503, "engine_stalled"),
             (E::ShuttingDown, 503, "shutting_down"),
             (E::EngineStopped, 503, "worker_unavailable"),
             (E::Aborted, 500, "aborted"),
+            (E::StreamEnded { why: "it was deleted" }, 400, "stream_ended"),
             (E::NonFiniteLogits, 500, "non_finite_logits"),
             (E::Grammar { message: text() }, 400, "grammar_failed"),
             (E::StepFailed, 500, "step_failed"),
@@ -211,7 +226,10 @@ mod tests {
             let response = ApiError(error).into_response();
             assert_eq!(response.status(), status, "{message}");
             assert_eq!(response.headers()["content-type"], "application/json");
-            assert_eq!(response.headers().contains_key("retry-after"), status == 429 || code == "thermal_limit");
+            assert_eq!(
+                response.headers().contains_key("retry-after"),
+                status == 429 || ["thermal_limit", "compiler_busy"].contains(&code)
+            );
             // Both SDKs retry 408, 429 and all of 500 and above unless told otherwise.
             assert_eq!(response.headers().contains_key("x-should-retry"), face.never_retry);
             let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();

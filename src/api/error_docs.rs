@@ -33,6 +33,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             },
             "a schema or grammar is larger, deeper or harder to compile than the server allows",
         ),
+        (
+            E::GrammarBusy { retry_after_s: 2 },
+            "a schema or grammar waited for others to be compiled, five times as long as its own compilation may take",
+        ),
         (E::EmptyPrompt, "`prompt` or one of its entries is empty"),
         (E::ContextLength { prompt: 1_200, limit: 1_024 }, "the prompt leaves no room for a token in the context"),
         (
@@ -64,7 +68,7 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             "the first token is expected after the request's deadline",
         ),
         (
-            E::Grammar { message: text("Too many items (limit 50000)") },
+            E::Grammar { message: text("Too many items (limit 8000)") },
             "the completion met a limit of its own grammar; a part of it may have been sent",
         ),
         (E::BatchTimeout { waited_ms: 60_000 }, "no batch took the request in time (`batching`)"),
@@ -73,9 +77,15 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             E::UnknownName { what: "policy", name: text("fast"), valid: text("fair, latency_first, throughput_first") },
             "an `/admin` route names what does not exist",
         ),
+        (E::ModelLoading, "probes only: the server is not ready yet"),
+        (E::EngineStalled { seconds: 60 }, "probes only: a step takes longer than `engine.stall_timeout`"),
         (E::ShuttingDown, "the server drains; the request did not run to its end"),
         (E::EngineStopped, "the engine has ended"),
         (E::Aborted, "the operator ended the request"),
+        (
+            E::StreamEnded { why: "another request of its conversation has begun" },
+            "a stream with `X-Conversation-Id` was deleted, replaced, or pushed out while somebody read it, or its reader was too slow",
+        ),
         (E::NonFiniteLogits, "the model computed NaN or infinities for this request; others are not affected"),
         (E::StepFailed, "the forward pass failed on this request alone; others are not affected"),
         (E::Internal, "a bug of ours, caught"),

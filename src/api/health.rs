@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::error::{ErrorCode, object_of};
+use super::error::ApiError;
+use super::openapi::shapes::errors::ErrorAnswer;
 use crate::clock::Clock;
 use crate::engine::heartbeat::{Heartbeat, Pulse};
+use crate::request::RequestError;
 use crate::units::Micros;
 
 /// What readiness depends on.
@@ -67,11 +69,13 @@ impl Health {
 }
 
 /// The process answers.
+#[utoipa::path(get, path = "/health/live", operation_id = "live", tag = "probes", responses((status = 200, description = "`{\"status\": \"ok\"}`", body = serde_json::Value)))]
 pub async fn live() -> Response {
     Json(json!({"status": "ok"})).into_response()
 }
 
 /// Requests will be served.
+#[utoipa::path(get, path = "/health/ready", operation_id = "ready_now", tag = "probes", responses((status = 200, description = "`{\"status\": \"ok\"}`", body = serde_json::Value), (status = 503, description = "Not yet, or no longer", body = ErrorAnswer)))]
 pub async fn ready(State(health): State<Arc<Health>>) -> Response {
     match health.ready() {
         Ok(()) => Json(json!({"status": "ok"})).into_response(),
@@ -81,18 +85,14 @@ pub async fn ready(State(health): State<Arc<Health>>) -> Response {
 
 impl IntoResponse for NotReady {
     fn into_response(self) -> Response {
-        let (code, message) = match self {
-            NotReady::Loading => ("model_loading", "the model is being loaded".to_owned()),
-            NotReady::Draining => ("shutting_down", "the server is shutting down".to_owned()),
-            NotReady::Stalled(age) => {
-                ("engine_stalled", format!("a step has been running for {:.0} s", age.as_secs_f64()))
-            }
-            NotReady::Stopped => ("worker_unavailable", "the engine is not running".to_owned()),
+        let error = match self {
+            NotReady::Loading => RequestError::ModelLoading,
+            NotReady::Draining => RequestError::ShuttingDown,
+            NotReady::Stalled(age) => RequestError::EngineStalled { seconds: age.as_secs_f64() as u64 },
+            NotReady::Stopped => RequestError::EngineStopped,
         };
-        let body = Json(object_of(&message, "overloaded_error", None, code));
-        let mut response = (StatusCode::SERVICE_UNAVAILABLE, body).into_response();
+        let mut response = ApiError(error).into_response();
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-        response.extensions_mut().insert(ErrorCode(code));
         response
     }
 }

@@ -3,8 +3,8 @@
 //! ```text
 //! serve.rs   accept loop: header timeout, write stalls, connection cap, drain
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
-//! extract.rs body, bounded in bytes and time ─▶ openai/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
-//! admin/     what the operator sees and changes
+//! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
+//! admin/     what the operator sees and changes; openapi/ what all of it looks like
 //! error.rs   every error's status, object and headers
 //! ```
 //! A dropped client drops the handler or its body, which drops the `Generation`, which aborts.
@@ -14,11 +14,13 @@
 //! only, so a saturated engine does not delay them.
 
 mod admin;
+mod anthropic;
 pub mod error;
 mod extract;
 pub mod health;
 mod metrics;
 mod openai;
+mod openapi;
 mod replay;
 mod request_id;
 mod serve;
@@ -29,11 +31,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{FromRef, Request};
-use axum::http::Method;
+use axum::http::{Method, Uri};
 use axum::middleware::from_fn;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -88,25 +90,51 @@ impl FromRef<State> for Arc<Health> {
     }
 }
 
-/// Every route, with and without `/v1`.
+/// OpenAI's routes and Anthropic's, served with and without `/v1`.
+fn openai_routes() -> Vec<(&'static str, MethodRouter<State>)> {
+    vec![
+        ("/completions", post(openai::completions::handle)),
+        ("/chat/completions", post(openai::chat::handle)),
+        ("/chat/completions/render", post(openai::render::render)),
+        ("/chat/completions/input_tokens", post(openai::render::input_tokens)),
+        ("/responses", post(openai::responses::handle)),
+        ("/responses/input_tokens", post(openai::responses::input_tokens)),
+        ("/messages", post(anthropic::handle)),
+        ("/messages/count_tokens", post(anthropic::count_tokens)),
+        ("/embeddings", post(openai::embeddings::handle)),
+        ("/rerank", post(openai::rerank::handle)),
+        ("/tokenize", post(openai::tokenize::tokenize)),
+        ("/detokenize", post(openai::tokenize::detokenize)),
+        ("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete)),
+        ("/models", get(openai::models::list)),
+        ("/models/{*id}", get(openai::models::one)),
+    ]
+}
+
+/// Routes for probes, scrapers and readers.
+fn plain_routes() -> Vec<(&'static str, MethodRouter<State>)> {
+    vec![
+        ("/health/live", get(health::live)),
+        ("/health/ready", get(health::ready)),
+        ("/health", get(health::ready)),
+        ("/ready", get(health::ready)),
+        ("/ping", get(health::ready)),
+        ("/metrics", get(metrics::text)),
+        ("/openapi.json", get(openapi::document)),
+        ("/docs", get(openapi::page)),
+    ]
+}
+
+/// Every route; `/openapi.json` tells of each.
 pub fn router(state: State) -> Router {
-    let openai = Router::new()
-        .route("/completions", post(openai::completions::handle))
-        .route("/chat/completions", post(openai::chat::handle))
-        .route("/tokenize", post(openai::tokenize::tokenize))
-        .route("/detokenize", post(openai::tokenize::detokenize))
-        .route("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete))
-        .route("/models", get(openai::models::list))
-        .route("/models/{*id}", get(openai::models::one));
+    let of = |routes: Vec<(&'static str, MethodRouter<State>)>| {
+        routes.into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods))
+    };
+    let openai = of(openai_routes());
     let router = Router::new()
         .nest("/v1", openai.clone())
         .merge(openai)
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
-        .route("/health", get(health::ready))
-        .route("/ready", get(health::ready))
-        .route("/ping", get(health::ready))
-        .route("/metrics", get(metrics::text))
+        .merge(of(plain_routes()))
         .nest("/admin", admin::router(&state))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method);
@@ -123,13 +151,23 @@ fn layered(router: Router<State>, state: State) -> Router {
         .with_state(state)
 }
 
-async fn no_route(request: Request) -> ApiError {
+async fn no_route(request: Request) -> Response {
     const SHOWN: usize = 200;
-    ApiError(RequestError::RouteNotFound { path: request.uri().path().chars().take(SHOWN).collect() })
+    let path = request.uri().path();
+    refused(path, RequestError::RouteNotFound { path: path.chars().take(SHOWN).collect() })
 }
 
-async fn no_method(method: Method) -> ApiError {
-    ApiError(RequestError::MethodNotAllowed { method: method.as_str().chars().take(20).collect() })
+async fn no_method(method: Method, uri: Uri) -> Response {
+    refused(uri.path(), RequestError::MethodNotAllowed { method: method.as_str().chars().take(20).collect() })
+}
+
+/// An error in the shape that the path's clients know.
+fn refused(path: &str, error: RequestError) -> Response {
+    let messages = path.strip_prefix("/v1").unwrap_or(path).strip_prefix("/messages");
+    match messages {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => anthropic::MessagesError(error).into_response(),
+        _ => ApiError(error).into_response(),
+    }
 }
 
 /// The panic's message stays in the log (the hook has written it): it may hold a prompt's text.

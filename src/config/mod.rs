@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
 use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions, Quantised};
+use crate::request::Pooling;
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
 use crate::scheduler::thermal::Thresholds;
 use crate::scheduler::{Preemption, Speculative};
@@ -74,6 +75,8 @@ pub struct ModelConfig {
     pub adapters: Vec<String>,
     /// Who reads the answers of chats.
     pub parsers: ParserChoices,
+    /// `None` is what the model says.
+    pub pooling: Option<Pooling>,
 }
 
 #[derive(Clone, Debug)]
@@ -94,6 +97,8 @@ pub struct EngineConfig {
     /// How long prefills may keep running streams waiting; `None` is for ever.
     pub max_stall: Option<Micros>,
     pub multi_step_count: usize,
+    /// Whether the next step is planned while one runs.
+    pub overlap: bool,
     /// `None` is what the container may use.
     pub threads: Option<usize>,
     pub drain_timeout: Duration,
@@ -179,6 +184,13 @@ pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
     };
     let loaded = load(parsed.file.as_deref(), environment, &parsed.flags)?;
     Ok((parsed.command, loaded))
+}
+
+/// The configuration of an engine inside another program: `file`, and over it a model; no environment.
+#[cfg(any(feature = "capi", test))]
+pub fn embedded(model: Option<&str>, file: Option<&std::path::Path>) -> Result<Config, ConfigError> {
+    let flags: Vec<_> = model.map(|model| ("model", "model.path", model.to_owned())).into_iter().collect();
+    Ok(load(file, BTreeMap::new(), &flags)?.config)
 }
 
 fn environment() -> BTreeMap<String, String> {
@@ -275,6 +287,7 @@ fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
                 &ReasoningFamily::ALL.map(|family| (family.name(), family)),
             )?,
         },
+        pooling: pooling(read)?,
     })
 }
 
@@ -294,6 +307,12 @@ fn adapters(read: &Reader) -> Result<Vec<(String, PathBuf)>, ConfigError> {
         }
     }
     Ok(adapters)
+}
+
+fn pooling(read: &Reader) -> Result<Option<Pooling>, ConfigError> {
+    let named = Pooling::ALL.map(|pooling| (pooling.name(), Some(pooling)));
+    let choices: Vec<_> = [("auto", None)].into_iter().chain(named).collect();
+    read.one_of("model.pooling", &choices)
 }
 
 fn parser<F: Copy>(read: &Reader, key: &'static str, families: &[(&str, F)]) -> Result<ParserChoice<F>, ConfigError> {
@@ -397,6 +416,7 @@ fn engine(read: &Reader) -> Result<EngineConfig, ConfigError> {
         preemption: read.one_of("engine.preemption", &victims)?,
         max_stall: Some(read.ms("batching.max_stall_ms")?).filter(|stall| *stall > Micros::ZERO),
         multi_step_count: read.integer("engine.multi_step_count")? as usize,
+        overlap: read.boolean("engine.overlap")?,
         threads: read.auto("engine.threads")?.map(|n| n as usize),
         drain_timeout: read.duration("engine.drain_timeout")?,
         stall_timeout: read.duration("engine.stall_timeout")?,

@@ -33,6 +33,8 @@ pub enum BatchError {
     Adapter { chunk: usize, adapter: u32, adapters: usize },
     #[error("{given} chunks have adapters, there are {chunks}")]
     Adapters { given: usize, chunks: usize },
+    #[error("row {row} of {rows} has no hidden state")]
+    State { row: usize, rows: usize },
     #[error("row {row}: slot {slot} is not where its table puts position {position}")]
     Slot { row: usize, slot: u32, position: u32 },
 }
@@ -61,6 +63,8 @@ pub(super) struct Step {
     pub selected: Vec<usize>,
     /// The rows of each adapter; empty for those that nobody asked for.
     pub groups: Vec<Group>,
+    /// Rows whose hidden states are wanted, ascending.
+    pub states: Vec<usize>,
     pub block_size: usize,
 }
 
@@ -142,6 +146,16 @@ impl Step {
             group.rows.extend(chunk.rows.clone().map(|row| row as u32));
             group.ones.resize(group.rows.len(), 1.0);
         }
+        Ok(())
+    }
+
+    /// Asks for the hidden states of these rows, too.
+    pub(super) fn read_states(&mut self, rows: &[usize]) -> Result<(), BatchError> {
+        let count = self.tokens.len();
+        if let Some(&row) = rows.iter().find(|row| **row >= count) {
+            return Err(BatchError::State { row, rows: count });
+        }
+        refill(&mut self.states, rows.iter().copied());
         Ok(())
     }
 

@@ -19,8 +19,9 @@ pub(super) struct Decoder<'a, B: Backend> {
 }
 
 impl<B: Backend> Decoder<'_, B> {
-    /// Writes the step's keys and values and returns the logits of its selected rows, `[R, vocab]`; empty if none are.
-    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &[Angles]) -> Result<Vec<f32>> {
+    /// Writes the step's keys and values and returns the logits of its selected rows, `[R, vocab]`, and the hidden states of
+    /// those that are read, `[S, hidden]`; empty where none are.
+    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &[Angles]) -> Result<(Vec<f32>, Vec<f32>)> {
         let (backend, weights) = (self.backend, self.weights);
         let wanted = step.selected.len();
         let plan = backend.plan(step, angles, self.spec)?;
@@ -33,17 +34,23 @@ impl<B: Backend> Decoder<'_, B> {
             let transformed = self.feed_forward(&x, layer, &plan, index)?; // [T, hidden]
             x = backend.add(x, &self.scaled(transformed, scales.residual)?)?;
         }
+        let mut states = Vec::new();
+        if !step.states.is_empty() {
+            let picked = backend.pick(&x, &step.states, self.spec.hidden)?; // [S, hidden]
+            states = backend.read(backend.rms_norm(&picked, &weights.norm, self.spec.norm_eps)?)?;
+        }
         if wanted == 0 {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), states));
         }
         let x = backend.select(x, &plan)?; // [R, hidden]
         let x = backend.rms_norm(&x, &weights.norm, self.spec.norm_eps)?;
         let head = weights.head.as_ref().unwrap_or(&weights.embedding);
         let logits = self.scaled(backend.logits(&x, head)?, scales.logits)?; // [R, vocab]
-        backend.read(match self.spec.logit_cap {
+        let logits = backend.read(match self.spec.logit_cap {
             Some(cap) => backend.soft_cap(logits, cap)?,
             None => logits,
-        })
+        })?;
+        Ok((logits, states))
     }
 
     /// Keys and values are stored before they are read, so a prefill chunk sees itself through the cache like any past.

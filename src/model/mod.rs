@@ -85,12 +85,30 @@ pub enum Rows<'a> {
     All,
 }
 
+/// What a forward pass is to return, and through which adapters it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    pub rows: Rows<'a>,
+    /// Rows whose hidden states are wanted, ascending.
+    pub states: &'a [usize],
+    /// By their place in [`LoadOptions::adapters`]: one entry for each chunk, or none at all.
+    pub adapters: &'a [Option<u32>],
+}
+
 /// `[rows, vocab]`. NaN and infinities are passed on as they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logits {
     pub rows: usize,
     pub vocab: usize,
     pub data: Vec<f32>,
+}
+
+/// What a forward pass returns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Computed {
+    pub logits: Logits,
+    /// `[rows, width]`, of the rows that were asked for, after the last norm.
+    pub states: Vec<f32>,
 }
 
 impl Logits {
@@ -122,6 +140,11 @@ impl Model {
         self.spec.vocab
     }
 
+    /// Entries of a hidden state.
+    pub fn width(&self) -> usize {
+        self.spec.hidden
+    }
+
     /// Bytes of cached keys and values for one token, all layers together.
     pub fn kv_bytes_per_token(&self) -> usize {
         self.spec.kv_bytes_per_token(self.kv_dtype)
@@ -138,23 +161,17 @@ impl Model {
 
     /// One step: carries out the batch's copies, writes the keys and values of its tokens, returns the wanted logits.
     pub fn forward(&mut self, batch: &StepBatch, rows: Rows<'_>) -> Result<Logits, ForwardError> {
-        self.forward_with(batch, rows, &[])
+        Ok(self.compute(batch, Asked { rows, states: &[], adapters: &[] })?.logits)
     }
 
-    /// The same where chunks go through adapters, by their place in [`LoadOptions::adapters`]: one entry for each chunk, or
-    /// none at all.
-    pub fn forward_with(
-        &mut self,
-        batch: &StepBatch,
-        rows: Rows<'_>,
-        adapters: &[Option<u32>],
-    ) -> Result<Logits, ForwardError> {
-        let data = match &mut self.on {
-            Placed::Cpu(parts) => parts.forward(&self.spec, batch, rows, adapters)?,
-            Placed::Candle(parts) => parts.forward(&self.spec, batch, rows, adapters)?,
+    /// The same, and the hidden states of other rows; with adapters where chunks go through them.
+    pub fn compute(&mut self, batch: &StepBatch, asked: Asked<'_>) -> Result<Computed, ForwardError> {
+        let (data, states) = match &mut self.on {
+            Placed::Cpu(parts) => parts.forward(&self.spec, batch, asked)?,
+            Placed::Candle(parts) => parts.forward(&self.spec, batch, asked)?,
         };
         let vocab = self.spec.vocab;
-        Ok(Logits { rows: data.len() / vocab, vocab, data })
+        Ok(Computed { logits: Logits { rows: data.len() / vocab, vocab, data }, states })
     }
 
     /// Takes back the memory of logits that are done with, for later steps.
@@ -192,16 +209,17 @@ impl<B: backend::Backend> Parts<B> {
         Ok(())
     }
 
+    /// Logits and states.
     fn forward(
         &mut self,
         spec: &DecoderSpec,
         batch: &StepBatch,
-        rows: Rows<'_>,
-        adapters: &[Option<u32>],
-    ) -> Result<Vec<f32>, ForwardError> {
+        asked: Asked<'_>,
+    ) -> Result<(Vec<f32>, Vec<f32>), ForwardError> {
         let kv = self.kv.as_mut().ok_or(ForwardError::NoCache)?;
-        self.step.fill(batch, rows, spec.vocab, kv.layout.paging)?;
-        self.step.group(adapters, self.adapters.len())?;
+        self.step.fill(batch, asked.rows, spec.vocab, kv.layout.paging)?;
+        self.step.read_states(asked.states)?;
+        self.step.group(asked.adapters, self.adapters.len())?;
         kv.copy(&self.backend, &batch.copies)?;
         let decoder = decoder::Decoder {
             backend: &self.backend,

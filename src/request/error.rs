@@ -14,6 +14,8 @@ pub enum RequestError {
     /// What its parameter asks to enforce would cost more than the server gives.
     #[error("'{param}': {message}")]
     GrammarTooComplex { param: String, message: String },
+    #[error("the server is compiling other requests' grammars; try again in {retry_after_s} s")]
+    GrammarBusy { retry_after_s: u32 },
     #[error("the prompt is empty")]
     EmptyPrompt,
     #[error(
@@ -53,12 +55,18 @@ pub enum RequestError {
     ThermalLimit { retry_after_s: u32 },
     #[error("there is no {what} '{name}'; valid are {valid}")]
     UnknownName { what: &'static str, name: String, valid: String },
+    #[error("the model is being loaded")]
+    ModelLoading,
+    #[error("a step has been running for {seconds} s")]
+    EngineStalled { seconds: u64 },
     #[error("the server is shutting down")]
     ShuttingDown,
     #[error("the engine is not running")]
     EngineStopped,
     #[error("the request was ended by the server's operator")]
     Aborted,
+    #[error("the stream has ended: {why}")]
+    StreamEnded { why: &'static str },
     #[error("the model produced values that are not finite for this request")]
     NonFiniteLogits,
     #[error("the grammar cannot go on: {message}")]

@@ -107,6 +107,7 @@ impl Scheduler {
             draft.tokens -= guesses;
             draft.plan.load = load;
         }
+        draft.plan.predicted = self.predict(&draft.plan.load);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::request::RequestError;
 use crate::units::{Micros, SeqId};
 
 use super::Scheduler;
-use super::policy::thermal::Level;
+use super::outlook::{Seat, open_seats};
 use super::sequence::{Running, Waiting};
 
 /// The work that lies ahead, as far as it is known.
@@ -35,23 +35,19 @@ impl Scheduler {
 
     pub fn backlog(&self) -> Backlog {
         let waiting: usize = self.waiting.iter().map(Waiting::known).sum();
-        let running: usize = self.running.iter().map(Running::prefill_remaining).sum();
-        let decoding = || self.running.iter().filter(|r| r.is_decoding());
+        let running: usize = self.running.iter().map(|r| r.seat().prefill_remaining()).sum();
+        let decoding = || self.running.iter().map(Running::seat).filter(Seat::is_decoding);
         Backlog {
             prefill_tokens: waiting + running,
             decoding: decoding().count(),
-            context_tokens: decoding().map(|r| r.tokens().len()).sum(),
+            context_tokens: decoding().map(|seat| seat.known).sum(),
             waiting: self.waiting.len(),
         }
     }
 
     /// Sequences that may run at once, as hot as it is. More may be running: then none is admitted.
     pub fn seats(&self) -> usize {
-        match self.heat {
-            Level::Nominal | Level::Fair => self.config.max_num_seqs,
-            Level::Serious | Level::Critical => (self.config.max_num_seqs / 2).max(1),
-            Level::Emergency => 0,
-        }
+        open_seats(self.heat, &self.config)
     }
 
     /// How many more sequences could run if there were blocks.

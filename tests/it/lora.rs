@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use forebay::model::{DeviceChoice, KvDtype, LoadOptions, Model, Rows, Source, load};
+use forebay::model::{Asked, DeviceChoice, KvDtype, LoadOptions, Model, Rows, Source, load};
 use forebay::step::{BatchChunk, StepBatch};
 use forebay::units::{BlockId, SeqId};
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn together(model: &mut Model, prompts: &[(usize, Option<u32>)]) -> Vec<Vec<f32>
         batch.chunks.push(BatchChunk { seq: SeqId(index as u64), rows, table, sample: true, proposed: 0 });
         adapters.push(adapter);
     }
-    let logits = model.forward_with(&batch, Rows::All, &adapters).unwrap();
+    let logits = model.compute(&batch, Asked { rows: Rows::All, states: &[], adapters: &adapters }).unwrap().logits;
     batch.chunks.iter().map(|chunk| chunk.rows.clone().flat_map(|row| logits.row(row).to_vec()).collect()).collect()
 }
 

@@ -3,32 +3,48 @@
 use axum::Json;
 use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::demand::demand;
 use super::frames::{self, Chunks};
 use super::head::Head;
 use super::messages::take_messages;
 use super::params::Fields;
+use super::rename::renamed;
 use super::running::{Call, Finished, Running};
-use super::sampling::{Delivery, check_model, check_stream, take_delivery, take_sampling};
+use super::sampling::{Delivery, check_model, check_special, check_stream, take_delivery, take_sampling};
 use super::tools::take_tools;
 use super::wire::{self, About, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
+use crate::api::openapi::shapes::chat::{ChatChunk, ChatCompletion, ChatRequest};
+use crate::api::openapi::shapes::parameters::{ConversationHeader, RequestHeaders, Strictness};
 use crate::generate::{CallDelta, TextDelta, TokenLogprob};
 use crate::metrics::Route;
-use crate::request::{FinishReason, Prompt, RawRequest, RequestError, TemplateOptions};
+use crate::request::{ChatMessage, FinishReason, Prompt, RawRequest, RequestError, TemplateOptions};
 
-struct Asked {
-    raw: RawRequest,
-    delivery: Delivery,
-    ignored: Vec<String>,
+/// A chat, understood; what every route that leads to one comes down to.
+pub struct Asked {
+    pub raw: RawRequest,
+    pub delivery: Delivery,
+    pub ignored: Vec<String>,
 }
 
+/// Answers a chat.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions",
+    operation_id = "chat",
+    tag = "openai",
+    params(Strictness, RequestHeaders, ConversationHeader),
+    request_body = ChatRequest,
+    responses((status = 200, description = "The answer, or a stream of it", content(
+        (ChatCompletion = "application/json"), (ChatChunk = "text/event-stream"),
+    ))),
+)]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let mut head = Head::read(&state, request.uri(), request.headers(), "chatcmpl")?;
+    let mut head = Head::read(&state, request.uri(), request.headers(), "chatcmpl-")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
     let delivery = asked.delivery;
     head.adapter = asked.raw.adapter;
@@ -49,9 +65,13 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     Ok(response)
 }
 
-fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
+/// Every field of a chat.
+pub fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
     let adapter = check_model(state, &mut fields)?;
-    let prompt = Prompt::Chat(take_messages(&mut fields)?);
+    let messages = take_messages(&mut fields)?;
+    name_unread(state, &mut fields, &messages);
+    let prompt = Prompt::Chat(messages);
+    check_special(&mut fields, false)?;
     let mut delivery = take_delivery(&mut fields, head)?;
     delivery.logprobs = take_logprobs(&mut fields)?;
     let (tools, choice) = take_tools(&mut fields)?;
@@ -71,9 +91,37 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
     Ok(Asked { raw, delivery, ignored: fields.finish(head.strict)? })
 }
 
+/// A request of another face that was put into a chat's words. What is wrong with it, and what is ignored, is told in its own:
+/// `named` translates back.
+pub fn parse_translated(
+    state: &State,
+    head: &Head,
+    chat: Map<String, Value>,
+    mut ignored: Vec<String>,
+    named: impl Fn(&str) -> Option<String>,
+) -> Result<Asked, RequestError> {
+    let asked = parse(state, head, Fields::translated(chat)).map_err(|error| renamed(error, &named))?;
+    ignored.extend(asked.ignored.into_iter().map(|name| named(&name).unwrap_or(name)));
+    Ok(Asked { ignored, ..asked })
+}
+
+/// What the chat template has no place for, so that the model never sees it.
+fn name_unread(state: &State, fields: &mut Fields, messages: &[ChatMessage]) {
+    let template = &state.generator;
+    // The name of a tool's result is ours, of its call.
+    let named = messages.iter().any(|message| message.name.is_some() && message.role != "tool");
+    if named && !template.template_mentions("name") {
+        fields.ignore("messages.name");
+    }
+    let thought = messages.iter().any(|message| message.reasoning.is_some());
+    if thought && !template.template_mentions("reasoning_content") {
+        fields.ignore("messages.reasoning_content");
+    }
+}
+
 /// What the chat template hears beside the messages. A variable that it does not have would change nothing, so it is named
 /// as ignored.
-fn take_template(state: &State, fields: &mut Fields) -> Result<TemplateOptions, RequestError> {
+pub fn take_template(state: &State, fields: &mut Fields) -> Result<TemplateOptions, RequestError> {
     const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
     let continue_final_message = fields.flag("continue_final_message")?;
     let generation_prompt = fields.optional_flag("add_generation_prompt")?.unwrap_or(!continue_final_message);
@@ -225,7 +273,8 @@ fn call_part(call: &CallDelta) -> Value {
     }
 }
 
-fn content_logprobs(tokens: &[TokenLogprob]) -> Value {
+/// Of each token, with its alternatives.
+pub fn token_logprobs(tokens: &[TokenLogprob]) -> Vec<Value> {
     let entry = |text: &str, logprob: f32, bytes: &[u8]| json!({"token": text, "logprob": wire::logprob(logprob), "bytes": bytes});
     let content = tokens.iter().map(|token| {
         let mut drawn = entry(&token.text, token.logprob, &token.bytes);
@@ -233,5 +282,9 @@ fn content_logprobs(tokens: &[TokenLogprob]) -> Value {
         drawn["top_logprobs"] = json!(top);
         drawn
     });
-    json!({"content": content.collect::<Vec<_>>(), "refusal": null})
+    content.collect()
+}
+
+fn content_logprobs(tokens: &[TokenLogprob]) -> Value {
+    json!({"content": token_logprobs(tokens), "refusal": null})
 }

@@ -29,7 +29,7 @@ use header::{Header, Refusal, TensorInfo};
 use keys::Keys;
 
 pub use quantize::{Written, quantize};
-pub(super) use spec::{architecture, read_spec};
+pub(super) use spec::{architecture, read_pooling, read_spec};
 pub(super) use tensors::GgufWeights;
 pub(super) use vocab::read_vocab;
 

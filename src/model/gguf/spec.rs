@@ -5,11 +5,13 @@ use super::Gguf;
 use super::keys::Keys;
 use super::rope;
 use super::value::Array;
+
 use crate::model::arch::{
     MAX_EXPERTS, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, MULTIPLIER,
 };
 use crate::model::error::LoadError;
 use crate::model::spec::{Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Scales};
+use crate::request::Pooling;
 
 type Adapt = fn(&mut DecoderSpec, &Prefixed) -> Result<(), LoadError>;
 
@@ -49,6 +51,18 @@ pub(in crate::model) fn read_spec(file: &Gguf) -> Result<DecoderSpec, LoadError>
     let mut spec = base(&keys)?;
     adapt(&mut spec, &keys)?;
     Ok(spec)
+}
+
+/// How hidden states are pooled, where the file says it: llama.cpp's numbers.
+pub(in crate::model) fn read_pooling(file: &Gguf) -> Result<Option<Pooling>, LoadError> {
+    let key = format!("{}.pooling_type", architecture(file)?);
+    Ok(match file.keys().integer(&key, 0..=4)? {
+        Some(1) => Some(Pooling::Mean),
+        Some(2) => Some(Pooling::Cls),
+        Some(3) => Some(Pooling::Last),
+        // None, or a rank, for which it needs another head.
+        _ => None,
+    })
 }
 
 /// Llama, Mistral with its window, and Mixtral with its experts.
