@@ -38,6 +38,7 @@ fn engine(max_stall: Option<Micros>) -> EngineHandle {
         max_num_batched_tokens: 1_024,
         prefix_caching: true,
         speculative: scheduler::Speculative::Off,
+        whole_prompts: false,
         max_model_len: 1_024,
         preemption: Preemption::MostRecent,
         policy: PolicyConfig::default(),

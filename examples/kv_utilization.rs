@@ -106,6 +106,7 @@ fn config(max_num_seqs: usize, preemption: Preemption) -> Config {
         // Its table compares reservation with paging; sharing would be a third thing.
         prefix_caching: false,
         speculative: Speculative::Off,
+        whole_prompts: false,
         max_num_seqs,
         max_num_batched_tokens: 64,
         max_model_len: MAX_MODEL_LEN,

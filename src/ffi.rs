@@ -146,6 +146,8 @@ fn code_of(error: &RequestError) -> i32 {
         | E::Unsupported { .. }
         | E::EmptyPrompt
         | E::ContextLength { .. }
+        | E::PromptLength { .. }
+        | E::OnlyEmbeds
         | E::Template { .. }
         | E::TemplateLimit { .. }
         | E::GrammarTooComplex { .. } => FOREBAY_ERROR_ARGUMENT,

@@ -48,6 +48,7 @@ pub fn start(file: Option<&Path>, setup: Setup) -> Result<Engine> {
     let scheduler = scheduler::Config {
         prefix_caching: true,
         speculative: Speculative::Off,
+        whole_prompts: false,
         max_num_seqs: setup.seats,
         max_num_batched_tokens: 512,
         max_model_len: CONTEXT,

@@ -84,7 +84,8 @@ pub fn face(error: &RequestError) -> Face {
             Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("compiler_busy") }
         }
         E::EmptyPrompt => Face::bad_request("empty_prompt").about("prompt"),
-        E::ContextLength { .. } => Face::bad_request("context_length_exceeded"),
+        E::ContextLength { .. } | E::PromptLength { .. } => Face::bad_request("context_length_exceeded"),
+        E::OnlyEmbeds => Face::bad_request("model_only_embeds").about("model"),
         E::Template { .. } => Face::bad_request("invalid_value").about("messages"),
         E::TemplateLimit { .. } => Face::bad_request("template_limit").about("messages"),
         E::ModelNotFound { .. } => {
@@ -187,6 +188,8 @@ mod tests {
             (E::Unsupported { param: text(), message: text() }, 400, "unsupported_parameter"),
             (E::EmptyPrompt, 400, "empty_prompt"),
             (E::ContextLength { prompt: 9, limit: 8 }, 400, "context_length_exceeded"),
+            (E::PromptLength { prompt: 9, limit: 8 }, 400, "context_length_exceeded"),
+            (E::OnlyEmbeds, 400, "model_only_embeds"),
             (E::Template { message: text() }, 400, "invalid_value"),
             (E::TemplateLimit { message: text() }, 400, "template_limit"),
             (E::GrammarTooComplex { param: text(), message: text() }, 400, "grammar_too_complex"),

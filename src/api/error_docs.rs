@@ -40,6 +40,11 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
         (E::EmptyPrompt, "`prompt` or one of its entries is empty"),
         (E::ContextLength { prompt: 1_200, limit: 1_024 }, "the prompt leaves no room for a token in the context"),
         (
+            E::PromptLength { prompt: 700, limit: 512 },
+            "the prompt is longer than the context of a model that only embeds",
+        ),
+        (E::OnlyEmbeds, "the model makes vectors and generates nothing"),
+        (
             E::Template { message: text("Conversation roles must alternate user/assistant") },
             "the model's chat template raised an exception or failed; the model has none",
         ),

@@ -32,6 +32,9 @@ use super::{Failure, input};
 /// Commands that may wait for the loop; beyond it their senders wait, which is how a flood is slowed down.
 const COMMAND_CAPACITY: usize = 1024;
 
+/// Bytes that a token of a prompt may stand for where words are unknown as a whole.
+const UNKNOWN_WORD_BYTES: usize = 256;
+
 /// A loop that runs on a thread of its own, and what the HTTP face needs of it.
 pub struct RunningEngine {
     pub handle: EngineHandle,
@@ -50,11 +53,14 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
         model::load(&source::resolve(&config.model.reference).map_err(input)?, &config.model.options).map_err(input)?;
     let context = loaded.max_position_embeddings;
     let wanted = config.engine.max_model_len.unwrap_or(context).min(context) as usize;
-    let kv = kv_size(config, &loaded, wanted)?;
+    let only_embeds = loaded.model.spec().only_embeds();
+    // An embedding takes its seat with room for the token that others draw.
+    let spare = usize::from(only_embeds);
+    let kv = kv_size(config, &loaded, wanted + spare)?;
     let block_size = config.kv_cache.block_size;
     let kv_tokens = kv.num_blocks * block_size;
     // A sequence must fit the pool alone, or it could never finish.
-    let max_model_len = wanted.min(kv_tokens);
+    let max_model_len = wanted.min(kv_tokens.saturating_sub(spare));
     report(&loaded, &kv, block_size, max_model_len, wanted);
     loaded.model.allocate_kv(kv.num_blocks, block_size).map_err(input)?;
 
@@ -62,12 +68,13 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
         scheduler: scheduler::Config {
             max_num_seqs: config.engine.max_num_seqs,
             max_num_batched_tokens: config.engine.max_num_batched_tokens,
-            max_model_len,
+            max_model_len: max_model_len + spare,
             preemption: config.engine.preemption,
             policy: config.policy,
             max_stall: config.engine.max_stall,
             prefix_caching: config.kv_cache.prefix_caching,
             speculative: config.engine.speculative,
+            whole_prompts: only_embeds,
         },
         num_blocks: kv.num_blocks,
         block_size,
@@ -75,9 +82,12 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
     };
     let tokenizer = Arc::new(tokenizer(&loaded)?);
     let template = chat_template(&loaded)?;
+    // A WordPiece tokenizer makes one token of a word that it does not know, however long.
+    let longest_token = tokenizer.max_token_bytes().max(if only_embeds { UNKNOWN_WORD_BYTES } else { 0 });
     let limits = Limits {
         defaults: loaded.defaults,
-        ..Limits::new(max_model_len as u32, loaded.model.vocab_size() as u32, tokenizer.max_token_bytes())
+        only_embeds,
+        ..Limits::new(max_model_len as u32, loaded.model.vocab_size() as u32, longest_token)
     };
     let metrics = Metrics::new();
     let heartbeat = Arc::new(Heartbeat::default());
@@ -111,6 +121,7 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
         embeddings: Embeddings {
             pooling: config.model.pooling.or(loaded.pooling).unwrap_or_default(),
             width: loaded.model.width(),
+            normalised: loaded.normalised,
         },
     });
     let fingerprint = fingerprint(&loaded);

@@ -54,7 +54,7 @@ impl Fit {
         let verdict = match kv_tokens {
             _ if weights == 0 => Verdict::NoWeights,
             0 => Verdict::No,
-            tokens if tokens < spec.max_position_embeddings as usize => Verdict::ShorterContext,
+            tokens if tokens < spec.max_position_embeddings() as usize => Verdict::ShorterContext,
             _ => Verdict::Yes,
         };
         Fit { available, weights, kv_tokens, verdict }
@@ -79,6 +79,7 @@ impl fmt::Display for Fit {
 
 fn table(inspection: &Inspection, fit: Option<&Fit>) -> String {
     let spec = &inspection.spec;
+    let (heads, kv_heads, head_dim) = spec.heads();
     let types = inspection.types.iter().map(|share| format!("{} ({} tensors)", share.name, share.tensors));
     let rows = [
         ("model", inspection.id.clone()),
@@ -86,10 +87,10 @@ fn table(inspection: &Inspection, fit: Option<&Fit>) -> String {
         ("format", format!("{}, {}", format_name(inspection.format), Bytes(inspection.file_bytes()))),
         ("parameters", Count(spec.parameters()).to_string()),
         ("quantisation", types.collect::<Vec<_>>().join(", ")),
-        ("layers", format!("{} of width {}", spec.layers.len(), spec.hidden)),
-        ("heads", format!("{} over {}, {} wide", spec.heads, spec.kv_heads, spec.head_dim)),
-        ("vocabulary", spec.vocab.to_string()),
-        ("context", format!("{} tokens", spec.max_position_embeddings)),
+        ("layers", format!("{} of width {}", spec.layers(), spec.hidden())),
+        ("heads", format!("{heads} over {kv_heads}, {head_dim} wide")),
+        ("vocabulary", spec.vocab().to_string()),
+        ("context", format!("{} tokens", spec.max_position_embeddings())),
         ("KV per token", Bytes(spec.kv_bytes_per_token(DEFAULT_KV_DTYPE) as u64).to_string()),
         ("will it fit", fit.map_or("unknown: this system does not say what is free".into(), Fit::to_string)),
     ];
@@ -98,6 +99,7 @@ fn table(inspection: &Inspection, fit: Option<&Fit>) -> String {
 
 fn object(inspection: &Inspection, fit: Option<&Fit>) -> Value {
     let spec = &inspection.spec;
+    let (heads, kv_heads, head_dim) = spec.heads();
     let types = inspection.types.iter();
     json!({
         "id": inspection.id,
@@ -108,13 +110,13 @@ fn object(inspection: &Inspection, fit: Option<&Fit>) -> Value {
         "quantisation": types
             .map(|share| json!({"type": share.name, "tensors": share.tensors, "bytes": share.bytes}))
             .collect::<Vec<_>>(),
-        "layers": spec.layers.len(),
-        "hidden_size": spec.hidden,
-        "heads": spec.heads,
-        "kv_heads": spec.kv_heads,
-        "head_dim": spec.head_dim,
-        "vocab_size": spec.vocab,
-        "context": spec.max_position_embeddings,
+        "layers": spec.layers(),
+        "hidden_size": spec.hidden(),
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "vocab_size": spec.vocab(),
+        "context": spec.max_position_embeddings(),
         "kv_bytes_per_token": spec.kv_bytes_per_token(DEFAULT_KV_DTYPE),
         "fit": fit.map(|fit| json!({
             "verdict": match fit.verdict {
@@ -167,7 +169,7 @@ impl fmt::Display for Count {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DecoderSpec, TypeShare};
+    use crate::model::TypeShare;
 
     fn storyteller() -> Inspection {
         model::inspect(&crate::model::Source::at("models/storyteller".into())).unwrap()
@@ -192,7 +194,7 @@ mod tests {
     #[test]
     fn what_is_free_decides() {
         let inspection = storyteller();
-        let DecoderSpec { max_position_embeddings: context, .. } = inspection.spec;
+        let context = inspection.spec.max_position_embeddings();
         let (weights, token) =
             (inspection.weight_bytes() as usize, inspection.spec.kv_bytes_per_token(DEFAULT_KV_DTYPE));
         let verdict = |available| Fit::new(&inspection, available).verdict;

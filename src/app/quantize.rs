@@ -20,6 +20,8 @@ pub fn quantize(from: &Path, to: &Path, kind: Quantised) -> Result<(), Failure> 
         gib(written.bytes_after),
         gib(written.bytes_before),
     );
+    let silent = "it has no tokenizer: there is no form for that of the checkpoint\n";
+    let text = if written.tokenizer { text } else { text + silent };
     io::stdout().write_all(text.as_bytes()).context("standard output")?;
     Ok(())
 }

@@ -76,7 +76,11 @@ pub fn command() -> Clap {
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object instead of a table"));
     let quantize = Clap::new("quantize")
         .about("Write a GGUF file whose matrices are quantised, for us and for llama.cpp")
-        .arg(path("from", "IN", "A .gguf file, its matrices in F32, F16 or BF16"))
+        .arg(path(
+            "from",
+            "IN",
+            "A folder in the Hugging Face layout, or a .gguf file; its matrices in F32, F16 or BF16",
+        ))
         .arg(path("to", "OUT", "The .gguf file to write; must not exist"))
         .arg(
             Arg::new("type").long("type").value_name("TYPE").value_parser(["q4_k", "q8_0"]).default_value("q4_k").help(

@@ -122,7 +122,7 @@ pub const KEYS: &[Key] = &[
         "model.pooling",
         "auto",
         Kind::OneOf(&["auto", "last", "mean", "cls"]),
-        "which hidden states make an embedding; auto is what the model's files tell, else last",
+        "which hidden states make an embedding; auto is what the model's files tell, else last (mean for encoders)",
     ),
     key(
         "batching.queue_capacity",

@@ -12,6 +12,7 @@ fn start() -> Tuning {
             max_num_batched_tokens: 512,
             prefix_caching: true,
             speculative: Speculative::Off,
+            whole_prompts: false,
             max_model_len: 1024,
             preemption: Preemption::MostRecent,
             policy: scheduler::policy::PolicyConfig::default(),

@@ -155,6 +155,9 @@ impl Forward {
     }
 
     fn step(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
+        if self.model.spec().only_embeds() && batch.chunks.iter().any(|chunk| !chunk.sample) {
+            return Err(ExecuteError("a prompt was cut, and an encoder computes prompts whole".to_owned()));
+        }
         let mut wanted = std::mem::take(&mut self.wanted);
         wanted.clear();
         wanted.extend(batch.chunks.iter().map(|chunk| self.wants(batch, chunk)));

@@ -4,11 +4,26 @@ use super::{Admitted, Delta, Generation, Generator};
 use crate::request::{Pooling, RequestError};
 
 /// What embeddings of this model are like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Embeddings {
     pub pooling: Pooling,
     /// Numbers of a vector.
     pub width: usize,
+    /// Vectors are made as long as one.
+    pub normalised: bool,
+}
+
+impl Default for Embeddings {
+    fn default() -> Embeddings {
+        Embeddings { pooling: Pooling::default(), width: 0, normalised: true }
+    }
+}
+
+impl Embeddings {
+    /// The first `dimensions` numbers of a vector, as the model's makers want them.
+    pub fn finished(&self, vector: &[f32], dimensions: usize) -> Vec<f32> {
+        if self.normalised { normalised(vector, dimensions) } else { vector[..dimensions.min(vector.len())].to_vec() }
+    }
 }
 
 /// A prompt's vector, as the model has it.
@@ -82,6 +97,13 @@ mod tests {
         // Squares beyond the range of f32.
         let large = 2f32.powi(100);
         assert_eq!(normalised(&[3.0 * large, 4.0 * large], 2), [0.6, 0.8]);
+    }
+
+    #[test]
+    fn vectors_stay_as_they_are_where_the_makers_want_that() {
+        let embeddings = |normalised| Embeddings { normalised, ..Embeddings::default() };
+        assert_eq!(embeddings(true).finished(&[3.0, 4.0, 0.0], 2), [0.6, 0.8]);
+        assert_eq!(embeddings(false).finished(&[3.0, 4.0, 0.0], 2), [3.0, 4.0]);
     }
 
     #[test]

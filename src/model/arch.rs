@@ -4,9 +4,10 @@
 
 use std::ops::RangeInclusive;
 
+use super::encoder;
 use super::error::LoadError;
 use super::json::Fields;
-use super::spec::{Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, Scales};
+use super::spec::{Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, Scales, Spec};
 use super::weights::names::Renamed;
 
 mod rope;
@@ -54,23 +55,20 @@ pub(super) const THETA: RangeInclusive<f64> = 1.0..=1e15;
 /// Of multipliers and caps.
 pub(super) const MULTIPLIER: RangeInclusive<f64> = 1e-9..=1e9;
 
-/// Reads a model's `config.json`.
-pub(super) fn read_spec(config: &Fields) -> Result<DecoderSpec, LoadError> {
-    let (_, _, read, _) = architecture(config)?;
+/// Reads a model's `config.json`, and where its checkpoint's tensors have other names than a Llama's or a BERT's.
+pub(super) fn read_spec(config: &Fields) -> Result<(Spec, Renamed), LoadError> {
     if config.get("quantization_config").is_some() {
         return Err(config.broken("quantization_config", "must be absent: quantised checkpoints are not supported"));
     }
-    read(config)
+    let (class, kind) = (class(config)?, config.text("model_type")?);
+    if let Some((spec, renamed)) = encoder::arch::read_spec(config, class, kind)? {
+        return Ok((Spec::Encoder(spec), renamed));
+    }
+    let (_, _, read, renamed) = architecture(config, class, kind)?;
+    Ok((Spec::Decoder(read(config)?), renamed))
 }
 
-/// Where a checkpoint's tensors have other names than a Llama's.
-pub(super) fn renamed(config: &Fields) -> Result<Renamed, LoadError> {
-    Ok(architecture(config)?.3)
-}
-
-fn architecture(config: &Fields) -> Result<Architecture, LoadError> {
-    let class = class(config)?;
-    let kind = config.text("model_type")?;
+fn architecture(config: &Fields, class: Option<&str>, kind: Option<&str>) -> Result<Architecture, LoadError> {
     let row = ARCHITECTURES.into_iter().find(|(known, model_type, ..)| match class {
         Some(class) => class == *known,
         None => kind == Some(model_type),
@@ -78,7 +76,7 @@ fn architecture(config: &Fields) -> Result<Architecture, LoadError> {
     row.ok_or_else(|| LoadError::Architecture {
         path: config.path().to_path_buf(),
         found: class.or(kind).unwrap_or("(not given)").to_string(),
-        supported: ARCHITECTURES.map(|(class, ..)| class).join(", "),
+        supported: format!("{}, {}", ARCHITECTURES.map(|(class, ..)| class).join(", "), encoder::arch::supported()),
     })
 }
 
@@ -301,7 +299,8 @@ fn activation(config: &Fields) -> Result<Activation, LoadError> {
     match config.text(key)? {
         None | Some("silu" | "swish") => Ok(Activation::Silu),
         Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Activation::GeluTanh),
-        Some(_) => Err(config.broken(key, "must be silu or gelu_pytorch_tanh")),
+        Some("gelu") => Ok(Activation::Gelu),
+        Some(_) => Err(config.broken(key, "must be silu, gelu or gelu_pytorch_tanh")),
     }
 }
 

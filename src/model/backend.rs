@@ -10,7 +10,7 @@ use super::batch::{Group, Step};
 use super::error::TensorRule;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
-use super::spec::{Activation, DecoderSpec, Experts};
+use super::spec::{Activation, Experts};
 use super::weights::Numbers;
 
 /// A device refused: out of memory, a failed launch. The message is the library's own.
@@ -40,6 +40,8 @@ pub(super) struct AttentionShape {
     pub cap: Option<f32>,
     /// A token sees itself and the `window - 1` positions before it; `None` sees all.
     pub window: Option<usize>,
+    /// A token sees no position after its own. Otherwise it sees all that its chunk ends with, too.
+    pub causal: bool,
 }
 
 pub(super) trait Backend {
@@ -58,11 +60,14 @@ pub(super) trait Backend {
     fn vector(&self, numbers: Numbers) -> Result<Self::Vector>;
     /// Filled with zeros.
     fn kv(&self, layout: &KvLayout) -> Result<Self::Kv>;
-    /// Each row's angles, in `angles` for each rope, are those of its position.
-    fn plan<'a>(&self, step: &'a Step, angles: &'a [Angles], spec: &DecoderSpec) -> Result<Self::Plan<'a>>;
+    /// Each row's angles, in `angles` for each rope, are those of its position. `windows` are the different ones among the
+    /// layers; none where attention is not causal.
+    fn plan<'a>(&self, step: &'a Step, angles: &'a [Angles], windows: &[Option<usize>]) -> Result<Self::Plan<'a>>;
 
     /// Rows of `table` by token id.
     fn embed(&self, table: &Self::Matrix, plan: &Self::Plan<'_>) -> Result<Self::Tensor>;
+    /// Rows of `table` by position.
+    fn embed_positions(&self, table: &Self::Matrix, plan: &Self::Plan<'_>) -> Result<Self::Tensor>;
     /// `x · weightᵀ + bias`.
     fn linear(&self, x: &Self::Tensor, weight: &Self::Matrix, bias: Option<&Self::Vector>) -> Result<Self::Tensor>;
 
@@ -84,6 +89,14 @@ pub(super) trait Backend {
     fn add(&self, x: Self::Tensor, y: &Self::Tensor) -> Result<Self::Tensor>;
     /// Each consecutive group as wide as `weight` on its own: a row, or a head of a row.
     fn rms_norm(&self, x: &Self::Tensor, weight: &Self::Vector, eps: f32) -> Result<Self::Tensor>;
+    /// Each row on its own: less its mean, over its standard deviation, times `weight`, plus `bias`.
+    fn layer_norm(
+        &self,
+        x: &Self::Tensor,
+        weight: &Self::Vector,
+        bias: &Self::Vector,
+        eps: f32,
+    ) -> Result<Self::Tensor>;
     /// Rotates each head of `x` by its row's angles of that rope.
     fn rope(&self, x: Self::Tensor, plan: &Self::Plan<'_>, head_dim: usize, rope: usize) -> Result<Self::Tensor>;
     /// Writes the step's keys and values to their slots.
@@ -96,6 +109,7 @@ pub(super) trait Backend {
         plan: &Self::Plan<'_>,
         shape: &AttentionShape,
     ) -> Result<Self::Tensor>;
+    fn activate(&self, x: Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
     /// `activation(gate) * up`.
     fn gate(&self, gate: Self::Tensor, up: &Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
     /// Sends each row of `x` to the experts that its `scores`, `[T, experts]`, choose, and adds up what they make of it, in

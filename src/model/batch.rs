@@ -33,6 +33,12 @@ pub enum BatchError {
     Adapter { chunk: usize, adapter: u32, adapters: usize },
     #[error("{given} chunks have adapters, there are {chunks}")]
     Adapters { given: usize, chunks: usize },
+    #[error("chunk {chunk} begins at position {position}; an encoder computes prompts whole")]
+    Cut { chunk: usize, position: usize },
+    #[error("chunk {chunk} has {tokens} tokens, an encoder's prompt at most {most}")]
+    Long { chunk: usize, tokens: usize, most: usize },
+    #[error("an encoder has no logits, {rows} rows of them are asked for")]
+    NoLogits { rows: usize },
     #[error("row {row} of {rows} has no hidden state")]
     State { row: usize, rows: usize },
     #[error("row {row}: slot {slot} is not where its table puts position {position}")]
@@ -149,6 +155,20 @@ impl Step {
         Ok(())
     }
 
+    /// Whether an encoder can compute it: every chunk begins its prompt, none has more than `most` tokens, and no logits are
+    /// wanted.
+    pub(super) fn check_whole(&self, most: usize) -> Result<(), BatchError> {
+        for (chunk, Chunk { rows, position, .. }) in self.chunks.iter().enumerate() {
+            if *position > 0 {
+                return Err(BatchError::Cut { chunk, position: *position });
+            }
+            if rows.len() > most {
+                return Err(BatchError::Long { chunk, tokens: rows.len(), most });
+            }
+        }
+        if self.selected.is_empty() { Ok(()) } else { Err(BatchError::NoLogits { rows: self.selected.len() }) }
+    }
+
     /// Asks for the hidden states of these rows, too.
     pub(super) fn read_states(&mut self, rows: &[usize]) -> Result<(), BatchError> {
         let count = self.tokens.len();
@@ -242,6 +262,23 @@ mod tests {
         assert!(rows(&step).iter().all(Vec::is_empty));
         assert_eq!(step.group(&[Some(2), None], 2), Err(BatchError::Adapter { chunk: 0, adapter: 2, adapters: 2 }));
         assert_eq!(step.group(&[None], 2), Err(BatchError::Adapters { given: 1, chunks: 2 }));
+    }
+
+    #[test]
+    fn an_encoder_takes_whole_prompts_and_has_no_logits() {
+        let check = |rows: Rows<'_>, whole: bool, most: usize, expected| {
+            let mut batch = batch();
+            if whole {
+                (batch.positions[3], batch.slots[3]) = (0, 0);
+            }
+            let mut step = Step::default();
+            step.fill(&batch, rows, 10, Paging { num_blocks: 3, block_size: 4 }).unwrap();
+            assert_eq!(step.check_whole(most), expected);
+        };
+        check(Rows::Picked(&[]), true, 3, Ok(()));
+        check(Rows::Picked(&[]), true, 2, Err(BatchError::Long { chunk: 0, tokens: 3, most: 2 }));
+        check(Rows::Picked(&[]), false, 3, Err(BatchError::Cut { chunk: 1, position: 4 }));
+        check(Rows::Sampled, true, 3, Err(BatchError::NoLogits { rows: 2 }));
     }
 
     #[test]

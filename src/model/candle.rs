@@ -10,7 +10,7 @@ use super::backend::{AttentionShape, Backend, DeviceError, Result};
 use super::batch::{Group, Step};
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
-use super::spec::{Activation, DecoderSpec, Experts};
+use super::spec::{Activation, Experts};
 use super::weights::Numbers;
 use crate::kernels::routing::Routes;
 
@@ -33,6 +33,8 @@ pub(super) struct Kv {
 pub(super) struct Plan {
     /// `[T]`
     tokens: Tensor,
+    /// `[T]`
+    positions: Tensor,
     /// `[T, 1]`
     slots: Tensor,
     /// Of each rope: cosines and sines, `[T, 1, dims / 2]`, and how many dimensions they rotate.
@@ -124,14 +126,13 @@ impl Backend for Candle {
         Ok(Kv { keys: zeros()?, values: zeros()? })
     }
 
-    fn plan(&self, step: &Step, angles: &[Angles], spec: &DecoderSpec) -> Result<Plan> {
+    fn plan(&self, step: &Step, angles: &[Angles], windows: &[Option<usize>]) -> Result<Plan> {
         let rows = step.tokens.len();
         let angles = angles.iter().map(|Angles { cos, sin, dims }| {
             let tensor = |numbers: &Vec<f32>| self.tensor(numbers.clone(), (rows, 1, dims / 2));
             Ok((tensor(cos)?, tensor(sin)?, *dims))
         });
         let angles = angles.collect::<Result<_>>()?;
-        let windows = spec.windows();
         let mut chunks = Vec::with_capacity(step.chunks.len());
         for chunk in &step.chunks {
             let positions = &step.positions[chunk.rows.clone()];
@@ -146,6 +147,7 @@ impl Backend for Candle {
         }
         Ok(Plan {
             tokens: self.indices(&step.tokens)?,
+            positions: self.indices(&step.positions)?,
             slots: self.indices(&step.slots)?.unsqueeze(1)?,
             angles,
             chunks,
@@ -155,6 +157,10 @@ impl Backend for Candle {
 
     fn embed(&self, table: &Tensor, plan: &Plan) -> Result<Tensor> {
         Ok(table.index_select(&plan.tokens, 0)?)
+    }
+
+    fn embed_positions(&self, table: &Tensor, plan: &Plan) -> Result<Tensor> {
+        Ok(table.index_select(&plan.positions, 0)?)
     }
 
     fn linear(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
@@ -188,6 +194,10 @@ impl Backend for Candle {
         Ok(ops::rms_norm(&groups, weight, eps)?.reshape(x.shape())?)
     }
 
+    fn layer_norm(&self, x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> Result<Tensor> {
+        Ok(ops::layer_norm(x, weight, bias, eps)?)
+    }
+
     fn rope(&self, x: Tensor, plan: &Plan, head_dim: usize, rope: usize) -> Result<Tensor> {
         let (rows, width) = x.dims2()?;
         let (cos, sin, dims) = &plan.angles[rope];
@@ -212,13 +222,17 @@ impl Backend for Candle {
         Ok(Tensor::cat(&parts, 0)?)
     }
 
-    fn gate(&self, gate: Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
-        let gate = match activation {
-            Activation::Silu => gate.silu()?,
+    fn activate(&self, x: Tensor, activation: Activation) -> Result<Tensor> {
+        Ok(match activation {
+            Activation::Silu => x.silu()?,
+            Activation::Gelu => x.gelu_erf()?,
             // candle's plain one is the approximation.
-            Activation::GeluTanh => gate.gelu()?,
-        };
-        Ok((gate * up)?)
+            Activation::GeluTanh => x.gelu()?,
+        })
+    }
+
+    fn gate(&self, gate: Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
+        Ok((self.activate(gate, activation)? * up)?)
     }
 
     fn mix(

@@ -16,6 +16,8 @@ pub(super) struct Decoder<'a, B: Backend> {
     pub adapters: &'a [Adapter<B>],
     /// The step's rows of each adapter.
     pub groups: &'a [Group],
+    /// The different ones among the layers.
+    pub windows: &'a [Option<usize>],
 }
 
 impl<B: Backend> Decoder<'_, B> {
@@ -24,7 +26,7 @@ impl<B: Backend> Decoder<'_, B> {
     pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &[Angles]) -> Result<(Vec<f32>, Vec<f32>)> {
         let (backend, weights) = (self.backend, self.weights);
         let wanted = step.selected.len();
-        let plan = backend.plan(step, angles, self.spec)?;
+        let plan = backend.plan(step, angles, self.windows)?;
 
         let scales = self.spec.scales;
         let mut x = self.scaled(backend.embed(&weights.embedding, &plan)?, scales.embedding)?; // [T, hidden]
@@ -150,6 +152,7 @@ impl<B: Backend> Decoder<'_, B> {
             scale: spec.attention_scale,
             cap: spec.attention_cap,
             window: spec.layers[layer].window,
+            causal: true,
         }
     }
 

@@ -41,6 +41,8 @@ pub enum LoadError {
     KvDtypeDevice { dtype: &'static str },
     #[error("kv_cache.dtype {dtype} wants heads of a multiple of 32 dimensions; this model's have {head_dim}")]
     KvDtypeHeads { dtype: &'static str, head_dim: usize },
+    #[error("{}: adapters are for models that generate; this one only embeds", path.display())]
+    NoAdapters { path: PathBuf },
     #[error(transparent)]
     Isa(#[from] IsaError),
     #[error("built without the feature `{feature}`, which {what} needs")]

@@ -7,7 +7,7 @@ use super::arch;
 use super::error::LoadError;
 use super::gguf::{self, Gguf};
 use super::load::{Files, Source, builtin_checkpoint, file_id};
-use super::spec::DecoderSpec;
+use super::spec::Spec;
 use super::weights::Checkpoint;
 
 /// A model whose files have been checked as loading would, but for the shapes of its tensors.
@@ -17,7 +17,7 @@ pub struct Inspection {
     pub format: Format,
     /// As the files call it.
     pub architecture: String,
-    pub spec: DecoderSpec,
+    pub spec: Spec,
     /// The types of the tensors, largest share of bytes first.
     pub types: Vec<TypeShare>,
 }
@@ -47,7 +47,7 @@ pub fn inspect(source: &Source) -> Result<Inspection, LoadError> {
 
 fn inspect_files(files: Files, checkpoint: &Checkpoint) -> Result<Inspection, LoadError> {
     Ok(Inspection {
-        spec: arch::read_spec(&files.config)?,
+        spec: arch::read_spec(&files.config)?.0,
         architecture: arch::name(&files.config)?.unwrap_or_default().to_string(),
         id: files.id,
         format: Format::Safetensors,
@@ -63,7 +63,7 @@ fn inspect_gguf(path: &Path) -> Result<Inspection, LoadError> {
         id: file_id(path),
         format: Format::Gguf,
         architecture: gguf::architecture(&file)?.to_string(),
-        spec,
+        spec: Spec::Decoder(spec),
         types: shares(file.census()),
     })
 }

@@ -2,7 +2,7 @@
 
 use super::backend::{Backend, DeviceError, Result};
 use super::batch::Paging;
-use super::spec::DecoderSpec;
+use super::spec::Spec;
 use crate::kernels::attention::KvDtype;
 use crate::units::BlockId;
 
@@ -30,9 +30,10 @@ pub(super) struct KvMemory<B: Backend> {
 
 impl<B: Backend> KvMemory<B> {
     /// Filled with zeros. Errs on sizes that do not fit an index or the device; nothing is kept then.
-    pub(super) fn new(backend: &B, spec: &DecoderSpec, paging: Paging, dtype: KvDtype) -> Result<KvMemory<B>> {
+    pub(super) fn new(backend: &B, spec: &Spec, paging: Paging, dtype: KvDtype) -> Result<KvMemory<B>> {
         let Paging { num_blocks, block_size } = paging;
-        let width = spec.kv_width();
+        let (_, kv_heads, head_dim) = spec.heads();
+        let width = kv_heads * head_dim;
         // Slots travel as u32.
         let slots = num_blocks.checked_mul(block_size).filter(|&slots| slots > 0 && slots <= u32::MAX as usize);
         let numbers = slots.and_then(|slots| slots.checked_mul(width)).filter(|n| n.checked_mul(8).is_some());
@@ -41,8 +42,8 @@ impl<B: Backend> KvMemory<B> {
                 "a cache of {num_blocks} blocks of {block_size} tokens cannot be addressed"
             )));
         }
-        let layout = KvLayout { paging, kv_heads: spec.kv_heads, head_dim: spec.head_dim, dtype };
-        let layers = spec.layers.iter().map(|_| backend.kv(&layout)).collect::<Result<_>>()?;
+        let layout = KvLayout { paging, kv_heads, head_dim, dtype };
+        let layers = (0..spec.layers()).map(|_| backend.kv(&layout)).collect::<Result<_>>()?;
         Ok(KvMemory { layers, layout })
     }
 

@@ -11,10 +11,11 @@ use super::cpu::Cpu;
 use super::error::LoadError;
 use super::gguf::{self, Gguf, GgufWeights};
 use super::json::{self, Fields};
-use super::spec::DecoderSpec;
+use super::sentence::Sentence;
+use super::spec::Spec;
 use super::weights::decoder::Loader;
 use super::weights::{Checkpoint, Weights};
-use super::{Model, Parts, Placed, arch, backend::Backend, backend::DeviceError, lora};
+use super::{DecoderParts, Model, Net, Parts, Placed, arch, backend::Backend, backend::DeviceError, lora};
 use crate::kernels::attention::KvDtype;
 use crate::kernels::isa::Isa;
 use crate::kernels::packed::Quantised;
@@ -125,6 +126,8 @@ pub struct LoadedModel {
     pub defaults: Defaults,
     /// How its makers want hidden states pooled, where they say it.
     pub pooling: Option<Pooling>,
+    /// Whether they want vectors made as long as one.
+    pub normalised: bool,
 }
 
 /// What a tokenizer is made from.
@@ -158,13 +161,13 @@ fn load_gguf(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadErro
     let vocabulary = gguf::read_vocab(&file, spec.vocab)?;
     let pooling = gguf::read_pooling(&file)?;
     let weights = match options.format {
-        LoadFormat::Dummy => dummy(&spec, path, options.seed)?,
+        LoadFormat::Dummy => dummy(spec.parameters(), path, options.seed)?,
         LoadFormat::Auto => Weights::Gguf(GgufWeights::new(file, &spec)?),
     };
     Ok(LoadedModel {
         id: file_id(path),
         max_position_embeddings: spec.max_position_embeddings,
-        model: place(spec, &weights, path, options)?,
+        model: place(Spec::Decoder(spec), &weights, path, options)?,
         chat: ChatFiles {
             template: vocabulary.tokens.chat_template.clone(),
             bos_token: vocabulary.bos_text,
@@ -174,6 +177,7 @@ fn load_gguf(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadErro
         eos: vocabulary.ends,
         defaults: Defaults::default(),
         pooling,
+        normalised: true,
     })
 }
 
@@ -182,27 +186,28 @@ fn load_files(
     checkpoint: impl FnOnce() -> Result<Checkpoint, LoadError>,
     options: &LoadOptions,
 ) -> Result<LoadedModel, LoadError> {
-    let spec = arch::read_spec(&files.config)?;
-    let mut eos = BTreeSet::new();
-    for fields in [Some(&files.config), files.generation_config.as_ref()].into_iter().flatten() {
-        eos.extend(eos_tokens(fields, spec.vocab)?);
-    }
+    let (spec, renamed) = arch::read_spec(&files.config)?;
+    let eos = files.ends(spec.vocab())?;
     let defaults = files.generation_config.as_ref().map_or(Ok(Defaults::default()), drawing)?;
-    let chat = chat_files(&files)?;
-    let pooling = files.pooling.as_ref().map_or(Ok(None), pooling)?;
+    let chat = files.chat()?;
+    let sentence = files.sentence;
+    let longest = sentence.max_tokens.unwrap_or(u32::MAX);
+    // What sentence-transformers makes of an encoder that comes without a word about it.
+    let pooling = sentence.pooling.or(spec.only_embeds().then_some(Pooling::Mean));
     let weights = match options.format {
-        LoadFormat::Dummy => dummy(&spec, files.config.path(), options.seed)?,
-        LoadFormat::Auto => Weights::Checkpoint(checkpoint()?, arch::renamed(&files.config)?),
+        LoadFormat::Dummy => dummy(spec.parameters(), files.config.path(), options.seed)?,
+        LoadFormat::Auto => Weights::Checkpoint(checkpoint()?, renamed),
     };
     Ok(LoadedModel {
         id: files.id,
-        max_position_embeddings: spec.max_position_embeddings,
+        max_position_embeddings: spec.max_position_embeddings().min(longest),
         model: place(spec, &weights, files.config.path(), options)?,
-        tokenizer: TokenizerSource::Json(files.tokenizer),
+        tokenizer: TokenizerSource::Json(sentence.tokenizer(files.tokenizer)),
         chat,
-        eos: eos.into_iter().collect(),
+        eos,
         defaults,
         pooling,
+        normalised: sentence.normalised,
     })
 }
 
@@ -219,21 +224,6 @@ fn drawing(fields: &Fields) -> Result<Defaults, LoadError> {
     })
 }
 
-/// Of the file that sentence-transformers writes. Ways of pooling that decoders are not trained for are left to the default.
-fn pooling(fields: &Fields) -> Result<Option<Pooling>, LoadError> {
-    const MODES: [(&str, Pooling); 3] = [
-        ("pooling_mode_lasttoken", Pooling::Last),
-        ("pooling_mode_mean_tokens", Pooling::Mean),
-        ("pooling_mode_cls_token", Pooling::Cls),
-    ];
-    for (key, pooling) in MODES {
-        if fields.flag(key)? == Some(true) {
-            return Ok(Some(pooling));
-        }
-    }
-    Ok(None)
-}
-
 /// The small files, read and (where JSON) parsed.
 pub(super) struct Files {
     pub id: String,
@@ -242,7 +232,7 @@ pub(super) struct Files {
     tokenizer: Vec<u8>,
     tokenizer_config: Option<Fields>,
     chat_template: Option<String>,
-    pooling: Option<Fields>,
+    sentence: Sentence,
 }
 
 impl Files {
@@ -257,13 +247,39 @@ impl Files {
             tokenizer: builtin::TOKENIZER.to_vec(),
             tokenizer_config: Some(parse("tokenizer_config.json", builtin::TOKENIZER_CONFIG)?),
             chat_template: None,
-            pooling: None,
+            sentence: Sentence::default(),
         })
     }
 
     #[cfg(not(feature = "builtin-model"))]
     pub(super) fn builtin() -> Result<Files, LoadError> {
         Err(no_builtin())
+    }
+
+    pub(super) fn tokenizer_json(&self) -> &[u8] {
+        &self.tokenizer
+    }
+
+    /// The id of the token with this text, where the tokenizer says it.
+    pub(super) fn token_id(&self, text: &str) -> Option<TokenId> {
+        let file: Value = serde_json::from_slice(&self.tokenizer).ok()?;
+        let added = file.get("added_tokens")?.as_array()?.iter();
+        let mut ids = added.filter(|token| token["content"] == text).map(|token| &token["id"]);
+        let id = ids.next().or_else(|| file.get("model")?.get("vocab")?.get(text))?;
+        id.as_u64().and_then(|id| TokenId::try_from(id).ok())
+    }
+
+    /// Tokens that end a completion, ascending.
+    pub(super) fn ends(&self, vocab: usize) -> Result<Vec<TokenId>, LoadError> {
+        let mut ends = BTreeSet::new();
+        for fields in [Some(&self.config), self.generation_config.as_ref()].into_iter().flatten() {
+            ends.extend(eos_tokens(fields, vocab)?);
+        }
+        Ok(ends.into_iter().collect())
+    }
+
+    pub(super) fn chat(&self) -> Result<ChatFiles, LoadError> {
+        chat_files(self)
     }
 
     pub(super) fn folder(folder: &Path) -> Result<Files, LoadError> {
@@ -280,7 +296,7 @@ impl Files {
             tokenizer: read("tokenizer.json", MAX_TOKENIZER)?,
             tokenizer_config: parse_present("tokenizer_config.json")?,
             chat_template: chat_template.map(|bytes| utf8(&folder.join(template), bytes)).transpose()?,
-            pooling: parse_present("1_Pooling/config.json")?,
+            sentence: Sentence::read(folder)?,
         })
     }
 }
@@ -326,8 +342,8 @@ pub(super) fn builtin_checkpoint() -> Result<Checkpoint, LoadError> {
     Err(no_builtin())
 }
 
-fn dummy(spec: &DecoderSpec, config: &Path, seed: u64) -> Result<Weights, LoadError> {
-    let (parameters, limit) = (spec.parameters(), MAX_DUMMY_PARAMETERS);
+fn dummy(parameters: u64, config: &Path, seed: u64) -> Result<Weights, LoadError> {
+    let limit = MAX_DUMMY_PARAMETERS;
     if parameters > limit {
         return Err(LoadError::DummySize { path: config.to_path_buf(), parameters, limit });
     }
@@ -381,14 +397,17 @@ fn special_token(config: &Fields, key: &str) -> Result<Option<String>, LoadError
     }
 }
 
-fn place(spec: DecoderSpec, weights: &Weights, config: &Path, options: &LoadOptions) -> Result<Model, LoadError> {
+fn place(spec: Spec, weights: &Weights, config: &Path, options: &LoadOptions) -> Result<Model, LoadError> {
     let device = open_device(options.device)?;
-    let kv_dtype = options.kv_dtype.unwrap_or(if device.is_none() { DEFAULT_KV_DTYPE } else { KvDtype::F32 });
+    // An encoder's keys and values are gone after their step: nothing is saved by rounding them.
+    let kept = device.is_none() && !spec.only_embeds();
+    let kv_dtype = options.kv_dtype.unwrap_or(if kept { DEFAULT_KV_DTYPE } else { KvDtype::F32 });
+    let (_, _, head_dim) = spec.heads();
     if device.is_some() && kv_dtype != KvDtype::F32 {
         return Err(LoadError::KvDtypeDevice { dtype: kv_dtype.name() });
     }
-    if !kv_dtype.fits(spec.head_dim) {
-        return Err(LoadError::KvDtypeHeads { dtype: kv_dtype.name(), head_dim: spec.head_dim });
+    if !kv_dtype.fits(head_dim) {
+        return Err(LoadError::KvDtypeHeads { dtype: kv_dtype.name(), head_dim });
     }
     let on = match device {
         None => {
@@ -403,15 +422,29 @@ fn place(spec: DecoderSpec, weights: &Weights, config: &Path, options: &LoadOpti
 
 fn parts<B: Backend>(
     backend: B,
-    spec: &DecoderSpec,
+    spec: &Spec,
     weights: &Weights,
     config: &Path,
     options: &LoadOptions,
 ) -> Result<Parts<B>, LoadError> {
-    let context = options.context.unwrap_or(u32::MAX).min(spec.max_position_embeddings);
-    let weights = Loader { backend: &backend, spec, weights, config, quantise: options.quantise }.load()?;
-    let adapters = options.adapters.iter().map(|path| lora::load(&backend, spec, path)).collect::<Result<_, _>>()?;
-    Ok(Parts::new(backend, spec, weights, adapters, context))
+    let quantise = options.quantise;
+    let net = match spec {
+        Spec::Decoder(spec) => {
+            let context = options.context.unwrap_or(u32::MAX).min(spec.max_position_embeddings);
+            let weights = Loader { backend: &backend, spec, weights, config, quantise }.load()?;
+            let adapter = |path: &PathBuf| lora::load(&backend, spec, path);
+            let adapters = options.adapters.iter().map(adapter).collect::<Result<_, _>>()?;
+            Net::Decoder(DecoderParts::new(spec.clone(), weights, adapters, context))
+        }
+        Spec::Encoder(spec) => {
+            if let Some(path) = options.adapters.first() {
+                return Err(LoadError::NoAdapters { path: path.clone() });
+            }
+            let weights = Loader { backend: &backend, spec, weights, config, quantise }.load()?;
+            Net::Encoder { spec: spec.clone(), weights }
+        }
+    };
+    Ok(Parts::new(backend, net))
 }
 
 /// `None` is the CPU over our own kernels.

@@ -1,11 +1,11 @@
-//! One decoder-only transformer: weights, the paged cache's bytes, and the forward pass over packed ragged batches.
+//! One transformer, mostly a decoder: weights, the paged cache's bytes, and the forward pass over packed ragged batches.
 //!
 //! Knows nothing of requests, scheduling or text: a [`StepBatch`] of plain vectors comes in, logits go out.
 //!
 //! ```text
-//! load.rs ┬ arch.rs (config.json → spec.rs) ┬ weights/ (checked files → tensors)
-//!         └ gguf/ (one file with everything) ┘
-//! forward: batch.rs (StepBatch checked → flat indices) → kv_memory.rs (copies) → decoder.rs → backend.rs
+//! load.rs ┬ arch.rs, sentence.rs (config.json and others → spec.rs) ┬ weights/ (checked files → tensors)
+//!         └ gguf/ (one file with everything) ──────────────────────┘
+//! forward: batch.rs (StepBatch checked → flat indices) → kv_memory.rs (copies) → decoder.rs, encoder/ → backend.rs
 //!                                                                     cpu/ over kernels ┴ candle.rs: CUDA, Metal, oracle
 //! ```
 //! On the CPU a sequence's logits do not depend, to the last bit, on who shares its step, how its prompt was cut into
@@ -19,6 +19,7 @@ mod builtin;
 mod candle;
 mod cpu;
 mod decoder;
+mod encoder;
 mod error;
 mod gguf;
 mod inspect;
@@ -27,6 +28,7 @@ mod kv_memory;
 mod load;
 mod lora;
 mod rope;
+mod sentence;
 mod spec;
 mod weights;
 
@@ -41,17 +43,20 @@ pub use crate::kernels::memory::release_freed;
 pub use crate::kernels::packed::Quantised;
 pub use backend::DeviceError;
 pub use batch::BatchError;
+pub use encoder::EncoderSpec;
 pub use error::{GgufRule, HeaderRule, LoadError, TensorRule};
 pub use gguf::{Written, quantize};
 pub use inspect::{Format, Inspection, TypeShare, inspect};
 pub use load::{
     ChatFiles, DEFAULT_KV_DTYPE, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource, load,
 };
-pub use spec::{Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling, Scales};
+pub use spec::{
+    Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling, Scales, Spec,
+};
 
 /// Weights on a device, and the cache once [`Model::allocate_kv`] has made it.
 pub struct Model {
-    spec: DecoderSpec,
+    spec: Spec,
     on: Placed,
     kv_dtype: KvDtype,
 }
@@ -64,14 +69,27 @@ enum Placed {
 
 struct Parts<B: backend::Backend> {
     backend: B,
-    weights: weights::decoder::DecoderWeights<B>,
+    net: Net<B>,
     kv: Option<kv_memory::KvMemory<B>>,
+    /// The step at hand; kept for its memory.
+    step: batch::Step,
+}
+
+enum Net<B: backend::Backend> {
+    Decoder(DecoderParts<B>),
+    Encoder { spec: EncoderSpec, weights: encoder::weights::EncoderWeights<B> },
+}
+
+struct DecoderParts<B: backend::Backend> {
+    spec: DecoderSpec,
+    weights: weights::decoder::DecoderWeights<B>,
     adapters: Vec<lora::Adapter<B>>,
     /// Of each rope.
     frequencies: Vec<rope::Frequencies>,
-    /// The step at hand, and its angles; kept for their memory.
-    step: batch::Step,
+    /// Those of the step at hand; kept for their memory.
     angles: Vec<rope::Angles>,
+    /// The different ones among its layers.
+    windows: Vec<Option<usize>>,
 }
 
 /// Whose logits are wanted.
@@ -131,18 +149,18 @@ pub enum ForwardError {
 }
 
 impl Model {
-    pub fn spec(&self) -> &DecoderSpec {
+    pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
     /// Entries of a row of logits. A tokenizer may know fewer.
     pub fn vocab_size(&self) -> usize {
-        self.spec.vocab
+        self.spec.vocab()
     }
 
     /// Entries of a hidden state.
     pub fn width(&self) -> usize {
-        self.spec.hidden
+        self.spec.hidden()
     }
 
     /// Bytes of cached keys and values for one token, all layers together.
@@ -166,11 +184,11 @@ impl Model {
 
     /// The same, and the hidden states of other rows; with adapters where chunks go through them.
     pub fn compute(&mut self, batch: &StepBatch, asked: Asked<'_>) -> Result<Computed, ForwardError> {
+        let vocab = self.spec.vocab();
         let (data, states) = match &mut self.on {
-            Placed::Cpu(parts) => parts.forward(&self.spec, batch, asked)?,
-            Placed::Candle(parts) => parts.forward(&self.spec, batch, asked)?,
+            Placed::Cpu(parts) => parts.forward(vocab, batch, asked)?,
+            Placed::Candle(parts) => parts.forward(vocab, batch, asked)?,
         };
-        let vocab = self.spec.vocab;
         Ok(Computed { logits: Logits { rows: data.len() / vocab, vocab, data }, states })
     }
 
@@ -184,26 +202,11 @@ impl Model {
 }
 
 impl<B: backend::Backend> Parts<B> {
-    /// For sequences of up to `context` tokens.
-    fn new(
-        backend: B,
-        spec: &DecoderSpec,
-        weights: weights::decoder::DecoderWeights<B>,
-        adapters: Vec<lora::Adapter<B>>,
-        context: u32,
-    ) -> Parts<B> {
-        Parts {
-            backend,
-            weights,
-            kv: None,
-            adapters,
-            frequencies: spec.ropes.iter().map(|rope| rope::Frequencies::new(rope, context)).collect(),
-            step: batch::Step::default(),
-            angles: spec.ropes.iter().map(|_| rope::Angles::default()).collect(),
-        }
+    fn new(backend: B, net: Net<B>) -> Parts<B> {
+        Parts { backend, net, kv: None, step: batch::Step::default() }
     }
 
-    fn allocate_kv(&mut self, spec: &DecoderSpec, paging: batch::Paging, dtype: KvDtype) -> Result<(), DeviceError> {
+    fn allocate_kv(&mut self, spec: &Spec, paging: batch::Paging, dtype: KvDtype) -> Result<(), DeviceError> {
         self.kv = None; // before the new one is made: both may not fit
         self.kv = Some(kv_memory::KvMemory::new(&self.backend, spec, paging, dtype)?);
         Ok(())
@@ -212,26 +215,62 @@ impl<B: backend::Backend> Parts<B> {
     /// Logits and states.
     fn forward(
         &mut self,
-        spec: &DecoderSpec,
+        vocab: usize,
         batch: &StepBatch,
         asked: Asked<'_>,
     ) -> Result<(Vec<f32>, Vec<f32>), ForwardError> {
         let kv = self.kv.as_mut().ok_or(ForwardError::NoCache)?;
-        self.step.fill(batch, asked.rows, spec.vocab, kv.layout.paging)?;
-        self.step.read_states(asked.states)?;
-        self.step.group(asked.adapters, self.adapters.len())?;
-        kv.copy(&self.backend, &batch.copies)?;
+        let step = &mut self.step;
+        step.fill(batch, asked.rows, vocab, kv.layout.paging)?;
+        step.read_states(asked.states)?;
+        match &mut self.net {
+            Net::Decoder(parts) => {
+                step.group(asked.adapters, parts.adapters.len())?;
+                kv.copy(&self.backend, &batch.copies)?;
+                Ok(parts.forward(&self.backend, kv, step)?)
+            }
+            Net::Encoder { spec, weights } => {
+                step.group(asked.adapters, 0)?;
+                step.check_whole(spec.max_position_embeddings as usize)?;
+                let encoder = encoder::Encoder { backend: &self.backend, spec, weights };
+                Ok((Vec::new(), encoder.forward(kv, step)?))
+            }
+        }
+    }
+}
+
+impl<B: backend::Backend> DecoderParts<B> {
+    /// For sequences of up to `context` tokens.
+    fn new(
+        spec: DecoderSpec,
+        weights: weights::decoder::DecoderWeights<B>,
+        adapters: Vec<lora::Adapter<B>>,
+        context: u32,
+    ) -> DecoderParts<B> {
+        let frequencies = spec.ropes.iter().map(|rope| rope::Frequencies::new(rope, context)).collect();
+        let angles = spec.ropes.iter().map(|_| rope::Angles::default()).collect();
+        let windows = spec.windows();
+        DecoderParts { spec, weights, adapters, frequencies, angles, windows }
+    }
+
+    fn forward(
+        &mut self,
+        backend: &B,
+        kv: &mut kv_memory::KvMemory<B>,
+        step: &batch::Step,
+    ) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
+        for (frequencies, angles) in self.frequencies.iter().zip(&mut self.angles) {
+            frequencies.angles(&step.positions, angles);
+        }
         let decoder = decoder::Decoder {
-            backend: &self.backend,
-            spec,
+            backend,
+            spec: &self.spec,
             weights: &self.weights,
             adapters: &self.adapters,
-            groups: &self.step.groups,
+            groups: &step.groups,
+            windows: &self.windows,
         };
-        for (frequencies, angles) in self.frequencies.iter().zip(&mut self.angles) {
-            frequencies.angles(&self.step.positions, angles);
-        }
-        Ok(decoder.forward(kv, &self.step, &self.angles)?)
+        decoder.forward(kv, step, &self.angles)
     }
 }
 

@@ -77,6 +77,11 @@ impl Grown {
     }
 }
 
+/// What scaling divides each pair's frequency by.
+pub(super) fn divisors(rope: &Rope) -> Vec<f32> {
+    (0..rope.dims / 2).map(|pair| (plain(rope.theta, pair, rope.dims) / scaled(pair, rope, u32::MAX)) as f32).collect()
+}
+
 /// Without any scaling.
 fn plain(theta: f64, pair: usize, dims: usize) -> f64 {
     theta.powf(-((2 * pair) as f64) / dims as f64)

@@ -1,5 +1,6 @@
 //! Everything in which decoder-only architectures differ, as data. [`super::arch`] fills it, [`super::decoder`] obeys it.
 
+use super::encoder::EncoderSpec;
 use crate::kernels::attention::KvDtype;
 
 /// One decoder. All counts are positive; `heads` is a multiple of `kv_heads`; `head_dim` is even.
@@ -85,10 +86,12 @@ pub struct Bias {
     pub mlp: bool,
 }
 
-/// The gate of the MLP.
+/// The gate of the MLP, or what stands in its place where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     Silu,
+    /// By the error function.
+    Gelu,
     /// GELU in its approximation by a hyperbolic tangent.
     GeluTanh,
 }
@@ -173,6 +176,74 @@ pub enum RopeScaling {
         /// What rotated queries and keys are multiplied by.
         attention: f64,
     },
+}
+
+/// One model: what it computes is tokens, or vectors alone.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Spec {
+    Decoder(DecoderSpec),
+    Encoder(EncoderSpec),
+}
+
+impl Spec {
+    /// What there is for a prompt's vector only.
+    pub fn only_embeds(&self) -> bool {
+        matches!(self, Spec::Encoder(_))
+    }
+
+    pub fn vocab(&self) -> usize {
+        match self {
+            Spec::Decoder(spec) => spec.vocab,
+            Spec::Encoder(spec) => spec.vocab,
+        }
+    }
+
+    /// Width of a hidden state.
+    pub fn hidden(&self) -> usize {
+        match self {
+            Spec::Decoder(spec) => spec.hidden,
+            Spec::Encoder(spec) => spec.hidden,
+        }
+    }
+
+    pub fn layers(&self) -> usize {
+        match self {
+            Spec::Decoder(spec) => spec.layers.len(),
+            Spec::Encoder(spec) => spec.layers,
+        }
+    }
+
+    /// Of queries, of keys and values, and the width of each.
+    pub fn heads(&self) -> (usize, usize, usize) {
+        match self {
+            Spec::Decoder(spec) => (spec.heads, spec.kv_heads, spec.head_dim),
+            Spec::Encoder(spec) => (spec.heads, spec.heads, spec.head_dim()),
+        }
+    }
+
+    /// Positions it was made for.
+    pub fn max_position_embeddings(&self) -> u32 {
+        match self {
+            Spec::Decoder(spec) => spec.max_position_embeddings,
+            Spec::Encoder(spec) => spec.max_position_embeddings,
+        }
+    }
+
+    /// Number of weights.
+    pub fn parameters(&self) -> u64 {
+        match self {
+            Spec::Decoder(spec) => spec.parameters(),
+            Spec::Encoder(spec) => spec.parameters(),
+        }
+    }
+
+    /// Bytes of keys and values for one token, all layers together.
+    pub fn kv_bytes_per_token(&self, dtype: KvDtype) -> usize {
+        match self {
+            Spec::Decoder(spec) => spec.kv_bytes_per_token(dtype),
+            Spec::Encoder(spec) => spec.kv_bytes_per_token(dtype),
+        }
+    }
 }
 
 impl DecoderSpec {

@@ -29,8 +29,8 @@ pub(super) fn check_prompt_length(prompt: usize, limits: &Limits) -> Result<(), 
     if prompt == 0 {
         return Err(RequestError::EmptyPrompt);
     }
-    if prompt >= limits.max_model_len as usize {
-        return Err(RequestError::ContextLength { prompt, limit: limits.max_model_len });
+    if prompt > limits.longest_prompt() as usize {
+        return Err(limits.too_long(prompt));
     }
     Ok(())
 }

@@ -23,14 +23,24 @@ pub struct Checked {
     pub(super) ignore_eos: bool,
     pub(super) logprobs: Option<u32>,
     pub(super) prompt_logprobs: Option<u32>,
-    /// At most as many tokens of the prompt are used, its last ones.
+    /// At most as many tokens of the prompt are used.
     pub(super) truncate: Option<u32>,
+    pub(super) truncated: Truncated,
     pub(super) adapter: Option<u32>,
     pub(super) cache: CacheUse,
     pub(super) priority: Priority,
     pub(super) deadline: Option<Micros>,
     pub(super) grammar: Option<Guided>,
     pub(super) origin: Origin,
+}
+
+/// Which part of a prompt that is cut is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Truncated {
+    End,
+    Beginning,
+    /// The last token is one that the tokenizer puts behind every text.
+    BeginningAndLast,
 }
 
 /// What [`Checked::into_requests`] made: one request per choice.
@@ -59,10 +69,15 @@ impl Checked {
         Checked { grammar, ..self }
     }
 
-    /// Leaves as many of a prompt's last tokens as the client wants.
+    /// Leaves as many of a prompt's tokens as the client wants.
     pub fn truncate(&self, prompt: &mut Vec<TokenId>) {
         let cut = self.truncate.map_or(0, |most| prompt.len().saturating_sub(most as usize));
-        prompt.drain(..cut);
+        let end = match self.truncated {
+            Truncated::End => cut,
+            Truncated::Beginning => prompt.len(),
+            Truncated::BeginningAndLast => prompt.len().saturating_sub(1).max(cut),
+        };
+        prompt.drain(end - cut..end);
     }
 
     /// Builds one request per choice. `ids` yields fresh sequence ids; `eos` are the model's end tokens.
@@ -82,7 +97,7 @@ impl Checked {
         }
         let asked = match self.goal {
             Goal::Completion => self.max_tokens.or(self.default_max_tokens),
-            Goal::Embedding(_) => Some(1), // its one step
+            Goal::Embedding(_) => None,
         };
         let mut stop_tokens = self.stop_tokens;
         if !self.ignore_eos {
@@ -92,7 +107,10 @@ impl Checked {
             id: ids(),
             goal: self.goal,
             prompt: prompt.clone(),
-            max_tokens: asked.unwrap_or(room).min(room),
+            max_tokens: match self.goal {
+                Goal::Completion => asked.unwrap_or(room).min(room),
+                Goal::Embedding(_) => 1, // its one step
+            },
             stop_tokens: stop_tokens.clone(),
             sampling: SamplingParams { seed: choice_seed(self.sampling.seed, choice), ..self.sampling },
             shaping: self.shaping.clone(),

@@ -22,6 +22,11 @@ pub enum RequestError {
         "This model's maximum context length is {limit} tokens, but the prompt has {prompt} and at least one must be left to generate."
     )]
     ContextLength { prompt: usize, limit: u32 },
+    /// Where nothing is to be generated.
+    #[error("This model's maximum context length is {limit} tokens, but the prompt has {prompt}.")]
+    PromptLength { prompt: usize, limit: u32 },
+    #[error("this model only embeds: it has answers for /v1/embeddings and /v1/rerank")]
+    OnlyEmbeds,
     #[error("the chat template refused the messages: {message}")]
     Template { message: String },
     /// It did more, or wrote more, than any template needs.

@@ -1,10 +1,14 @@
 //! What the model and the server allow, and what a request gets that says nothing.
 
+use super::RequestError;
+
 /// What the model and the server allow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Prompt and completion together, in tokens.
     pub max_model_len: u32,
+    /// The model makes vectors of prompts and nothing else, so a prompt may fill the context.
+    pub only_embeds: bool,
     /// Width of the logits; every token id of a request lies below it.
     pub vocab_size: u32,
     /// The longest token's text in bytes: bounds a prompt's bytes before it is tokenised.
@@ -32,9 +36,25 @@ pub struct Defaults {
 }
 
 impl Limits {
+    /// Tokens of the longest prompt: one must be left to generate.
+    pub fn longest_prompt(&self) -> u32 {
+        if self.only_embeds { self.max_model_len } else { self.max_model_len.saturating_sub(1) }
+    }
+
+    /// The error that a prompt has too many tokens.
+    pub(super) fn too_long(&self, prompt: usize) -> RequestError {
+        let limit = self.max_model_len;
+        if self.only_embeds {
+            RequestError::PromptLength { prompt, limit }
+        } else {
+            RequestError::ContextLength { prompt, limit }
+        }
+    }
+
     pub fn new(max_model_len: u32, vocab_size: u32, max_token_bytes: usize) -> Limits {
         Limits {
             max_model_len,
+            only_embeds: false,
             vocab_size,
             max_token_bytes,
             max_choices: 8,

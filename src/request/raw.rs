@@ -6,6 +6,7 @@ use crate::grammar::GrammarSpec;
 use crate::units::Micros;
 
 use super::check::{check_prompt_length, check_stops, check_tokens, integer, number};
+use super::checked::Truncated;
 use super::{
     CacheUse, Checked, Goal, Limits, Origin, Priority, RawShaping, RequestError, SamplingParams, TemplateOptions,
 };
@@ -140,6 +141,9 @@ const MAX_SALT_BYTES: usize = 128;
 impl RawRequest {
     /// Checks everything that needs no tokenizer. `entropy` becomes the seed when the client gave none.
     pub fn check(&self, limits: &Limits, entropy: u64) -> Result<Checked, RequestError> {
+        if limits.only_embeds && self.goal == Goal::Completion {
+            return Err(RequestError::OnlyEmbeds);
+        }
         let param = |name: &'static str, fallback: &'static str| if name.is_empty() { fallback } else { name };
         let max_tokens_param = param(self.max_tokens_param, "max_tokens");
         let logprobs_param = param(self.logprobs_param, "logprobs");
@@ -189,6 +193,7 @@ impl RawRequest {
             prompt_logprobs: integer(prompt_logprobs_param, self.prompt_logprobs, 0, limits.max_logprobs.into())?
                 .map(|n| n as u32),
             truncate,
+            truncated: self.truncated(limits),
             adapter: self.adapter,
             cache: self.cache_use()?,
             priority: self.priority,
@@ -213,13 +218,21 @@ impl RawRequest {
     }
 
     fn truncation(&self, limits: &Limits) -> Result<Option<u32>, RequestError> {
-        // One must be left to generate.
-        let fit = i64::from(limits.max_model_len) - 1;
+        let fit = i64::from(limits.longest_prompt());
         let asked = integer("truncate_prompt_tokens", self.truncate_prompt_tokens, -1, fit)?;
         match asked {
             Some(0) => Err(RequestError::invalid("truncate_prompt_tokens", "must be -1 or at least 1, got 0")),
             Some(-1) => Ok(Some(fit as u32)),
             other => Ok(other.map(|tokens| tokens as u32)),
+        }
+    }
+
+    /// What is left of a prompt that is cut. An encoder was trained on beginnings, and on the tokens around a text.
+    fn truncated(&self, limits: &Limits) -> Truncated {
+        match (&self.prompt, limits.only_embeds) {
+            (_, false) => Truncated::End,
+            (Prompt::Tokens(_), true) => Truncated::Beginning,
+            (_, true) => Truncated::BeginningAndLast,
         }
     }
 
@@ -244,7 +257,7 @@ impl Prompt {
         };
         if bytes > limits.max_token_bytes.saturating_mul(limits.max_model_len as usize) {
             let at_least = bytes.div_ceil(limits.max_token_bytes.max(1));
-            return Err(RequestError::ContextLength { prompt: at_least, limit: limits.max_model_len });
+            return Err(limits.too_long(at_least));
         }
         Ok(())
     }

@@ -22,12 +22,14 @@ pub(super) struct Draft {
     pub limit: Option<Micros>,
     /// Decodes that prompts go before but that will follow if there is room: the limit must hold with them.
     pub to_come: StepLoad,
+    /// A prompt is computed in one piece or not at all.
+    pub whole_prompts: bool,
 }
 
 impl Draft {
     pub fn new(tokens: usize, sequences: usize) -> Draft {
         let plan = StepPlan { load: StepLoad::STEP, ..StepPlan::default() };
-        Draft { plan, tokens, sequences, limit: None, to_come: StepLoad::default() }
+        Draft { plan, tokens, sequences, limit: None, to_come: StepLoad::default(), whole_prompts: false }
     }
 
     /// What a sequence waits for that finds no room; `None` while there is some.
@@ -65,6 +67,10 @@ impl Draft {
     pub fn affordable(&self, computed: usize, remaining: usize, cost: &StepCost) -> Result<usize, Wait> {
         if let Some(short) = self.short() {
             return Err(short);
+        }
+        if self.whole_prompts {
+            // Nobody decodes beside it, so no time is short.
+            return if remaining <= self.tokens { Ok(remaining) } else { Err(Wait::TokenBudget) };
         }
         let most = remaining.min(self.tokens);
         let Some(limit) = self.limit else { return Ok(most) };

@@ -151,7 +151,7 @@ prop_compose! {
     ) -> Config {
         let kind = PolicyKind::ALL[kind];
         let policy = PolicyConfig { kind, decode_burst_budget: burst, min_batch: 1, max_batch };
-        Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption, policy, max_stall: stall_micros.map(Micros), prefix_caching, speculative: guesses(guessing) }
+        Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption, policy, max_stall: stall_micros.map(Micros), prefix_caching, speculative: guesses(guessing), whole_prompts: false }
     }
 }
 

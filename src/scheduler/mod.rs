@@ -63,9 +63,21 @@ pub struct Config {
     pub prefix_caching: bool,
     /// Whether decodes carry guesses at how they go on.
     pub speculative: Speculative,
+    /// Each prompt is computed in one step, as encoders need it. A step then has room for the longest one, whatever
+    /// `max_num_batched_tokens` says, and nothing is kept for others.
+    pub whole_prompts: bool,
 }
 
 impl Config {
+    /// Tokens that one step may hold.
+    fn step_tokens(&self) -> usize {
+        if self.whole_prompts {
+            self.max_num_batched_tokens.max(self.max_model_len)
+        } else {
+            self.max_num_batched_tokens
+        }
+    }
+
     fn assert_sound(&self) {
         assert!(self.max_num_seqs > 0 && self.max_num_batched_tokens > 0, "a step needs a seat and a token");
     }
@@ -151,7 +163,7 @@ impl Scheduler {
             waiting: &mut self.waiting,
             pinned: &mut self.pinned,
             pool,
-            prefix_caching: self.config.prefix_caching,
+            prefix_caching: self.config.prefix_caching && !self.config.whole_prompts,
             now,
         };
         let Ok(decided) = Planner::decide(outlook, world);

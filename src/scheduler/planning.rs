@@ -73,7 +73,8 @@ impl<W: World> Planner<W> {
     /// time. While some decode, prefills are cut so that the step stays within `max_stall`. Admissions stop at the first
     /// that does not fit.
     pub fn decide(outlook: Outlook, world: W) -> Result<Decided, W::Unknown> {
-        let draft = Draft::new(outlook.config.max_num_batched_tokens, outlook.sequences_per_step());
+        let mut draft = Draft::new(outlook.config.step_tokens(), outlook.sequences_per_step());
+        draft.whole_prompts = outlook.config.whole_prompts;
         let mut planner = Planner { outlook, world, draft };
         let prompts_wait = planner.fill()?;
         planner.settle(prompts_wait);

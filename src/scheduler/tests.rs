@@ -175,7 +175,9 @@ fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Ru
 
 fn check_plan(plan: &StepPlan, config: &Config, run: &mut Run) {
     let tokens: usize = plan.chunks.iter().map(|chunk| chunk.tokens.len()).sum();
-    assert!(tokens <= config.max_num_batched_tokens, "budget exceeded: {plan:?}");
+    assert!(tokens <= config.step_tokens(), "budget exceeded: {plan:?}");
+    let whole = plan.chunks.iter().all(|chunk| chunk.tokens.start == 0 && chunk.sample);
+    assert!(whole || !config.whole_prompts, "a prompt was cut: {plan:?}");
     assert!(plan.chunks.iter().all(|chunk| !chunk.tokens.is_empty()));
     let mut seqs: Vec<SeqId> = plan.chunks.iter().map(|chunk| chunk.seq).collect();
     seqs.sort_unstable();
@@ -208,6 +210,7 @@ pub(super) const ROOMY: Config = Config {
     max_stall: None,
     prefix_caching: false,
     speculative: Speculative::Off,
+    whole_prompts: false,
 };
 pub(super) const FAIR: PolicyConfig =
     PolicyConfig { kind: PolicyKind::Fair, decode_burst_budget: 8, min_batch: 1, max_batch: 32 };
@@ -226,6 +229,24 @@ pub(super) fn jobs_of(text: &str) -> Vec<Job> {
 /// Blocks hold 4 tokens.
 fn check(jobs: &str, config: Config, num_blocks: usize, expected: &str) {
     assert_eq!(run(&jobs_of(jobs), config, num_blocks, 4).trace.join("; "), expected);
+}
+
+#[test]
+fn prompts_that_must_not_be_cut_wait_for_a_step_with_room_for_all_of_them() {
+    let whole = Config { whole_prompts: true, max_model_len: 40, ..ROOMY };
+    check("8+1 6+1 30+1 4+1", whole, 16, "a[0..8] b[0..6]; c[0..30] d[0..4]");
+    // A stall that is feared never cuts one, and a cache that has the beginning of one is not asked.
+    let hurried = Config { max_stall: Some(Micros(1)), prefix_caching: true, ..whole };
+    check("30+1 30+1", hurried, 16, "a[0..30]; b[0..30]");
+    // Blocks for one at a time.
+    check("30+1 30+1 3+1", whole, 8, "a[0..30]; b[0..30]; c[0..3]");
+    for seed in 0..60u64 {
+        let job_of = |i: u64| job(1 + (seed * 7 + i * i * 11) as usize % 39, 1, (seed * i) as usize % 5);
+        let jobs: Vec<Job> = (0..12).map(job_of).collect();
+        let config = Config { max_num_batched_tokens: 1 + seed as usize, max_num_seqs: 1 + seed as usize % 9, ..whole };
+        let run = run(&jobs, config, 10 + seed as usize % 20, 4);
+        assert_eq!((run.ended.len(), run.preemptions), (12, 0), "seed {seed}");
+    }
 }
 
 #[test]

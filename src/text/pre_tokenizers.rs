@@ -31,7 +31,7 @@ macro_rules! i {
     };
 }
 
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = i!("", r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+");
 const QWEN2: &str = i!("", r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+");
 const QWEN35: &str =
@@ -67,7 +67,7 @@ const KIMI: &str = concat!(
     i!(r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*", "?|"),
     r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
-const ONE_DIGIT: &str = r"\p{N}";
+pub(super) const ONE_DIGIT: &str = r"\p{N}";
 const THREE_DIGITS: &str = r"\p{N}{1,3}";
 /// Groups of three counted from the right: 1234567 is 1, 234, 567.
 const DIGITS_FROM_RIGHT: &str = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))";
@@ -184,6 +184,14 @@ const TABLE: &[PreTokenizer] = &[
 /// What a file's name stands for; `None` if llama.cpp knows it no more than we do.
 pub fn find(name: &str) -> Option<&'static PreTokenizer> {
     TABLE.iter().find(|pre| pre.names.contains(&name))
+}
+
+/// The first name of what cuts like this.
+pub fn named(cuts: &[&str], ignore_merges: bool) -> Option<&'static str> {
+    let alike = |pre: &&PreTokenizer| {
+        pre.spelling == Spelling::ByteLevel && pre.cuts == cuts && pre.ignore_merges == ignore_merges
+    };
+    TABLE.iter().find(alike).map(|pre| pre.names[0])
 }
 
 #[cfg(test)]

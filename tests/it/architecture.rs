@@ -239,3 +239,27 @@ fn words_in_comments_strings_and_tests_are_no_violations() {
         assert!(found.is_empty(), "{text}: {found:?}");
     }
 }
+
+/// `docs/adding-a-model.md` says how many lines an architecture costs; the functions have so many.
+#[test]
+fn the_counted_lines_of_architectures_are_true() {
+    let read = |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let document = read("docs/adding-a-model.md");
+    let files = ["src/model/arch.rs", "src/model/gguf/spec.rs", "src/model/encoder/arch.rs"].map(read);
+    let lines = |file: &str, name: &str| {
+        let (_, from) = file.split_once(&format!("\nfn {name}(")).unwrap_or_else(|| panic!("no function {name}"));
+        from.split_once("\n}\n").expect("an end").0.lines().count() + 1
+    };
+    let mut counted = 0;
+    for row in document.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let name = cells[0].to_lowercase().replace("-moe", "_moe").replace([' ', '-'], "");
+        let encoder = cells.len() == 4;
+        for (file, cell) in (if encoder { &files[2..] } else { &files[..2] }).iter().zip(&cells[1..]) {
+            let Ok(said) = cell.parse::<usize>() else { continue };
+            assert_eq!(lines(file, &name), said, "{row}");
+            counted += 1;
+        }
+    }
+    assert!(counted > 20, "{counted} functions");
+}

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use candle_core::quantized::GgmlDType;
-use forebay::model::{LoadOptions, Source, load};
+use forebay::model::{DeviceChoice, LoadOptions, Source, load};
 
 use crate::gguf_file::{GgufFile, Value, array, string, text};
 use crate::gguf_lies::{HONEST, check, set, unset};
@@ -335,4 +335,44 @@ fn inspect_prints_what_the_file_says() {
     assert_eq!(object["kv_bytes_per_token"], 2 * 3 * 64 * 2);
     let numbers: u64 = file.tensors.iter().map(|entry| entry.sizes.iter().product::<u64>()).sum();
     assert_eq!(object["parameters"], numbers);
+}
+
+/// Every type of ggml that we know and do not compute with.
+#[test]
+fn types_that_are_not_read_are_refused_by_name() {
+    const TYPES: [(u32, &str, usize, usize); 18] = [
+        (9, "Q8_1", 32, 36),
+        (15, "Q8_K", 256, 292),
+        (16, "IQ2_XXS", 256, 66),
+        (17, "IQ2_XS", 256, 74),
+        (18, "IQ3_XXS", 256, 98),
+        (19, "IQ1_S", 256, 50),
+        (21, "IQ3_S", 256, 110),
+        (22, "IQ2_S", 256, 82),
+        (23, "IQ4_XS", 256, 136),
+        (24, "I8", 1, 1),
+        (25, "I16", 1, 2),
+        (26, "I32", 1, 4),
+        (27, "I64", 1, 8),
+        (28, "F64", 1, 8),
+        (29, "IQ1_M", 256, 56),
+        (34, "TQ1_0", 256, 54),
+        (35, "TQ2_0", 256, 66),
+        (36, "IQ4_NL_4_4", 0, 0),
+    ];
+    let file = GgufFile::convert(crate::gguf::wide().path(), GgmlDType::F16);
+    let work = tempfile::tempdir().unwrap();
+    for (kind, name, numbers, bytes) in TYPES {
+        let mut file = file.clone();
+        let entry = file.tensor("blk.0.attn_q.weight");
+        let count: u64 = entry.sizes.iter().product();
+        entry.kind = kind;
+        entry.bytes = vec![0; (count as usize).checked_div(numbers).unwrap_or(0) * bytes];
+        let path = file.write(work.path());
+        let options = LoadOptions { device: DeviceChoice::Cpu, ..LoadOptions::default() };
+        let error = load(&Source::Gguf(path), &options).err().expect("refused").to_string();
+        // A type that is gone has no size, so nothing but its number is known.
+        let named = if numbers == 0 { format!("type {kind} does not exist") } else { format!("MXFP4, is {name}") };
+        assert!(error.contains("blk.0.attn_q.weight") && error.contains(&named), "{name}: {error}");
+    }
 }

@@ -4,8 +4,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use candle_core::quantized::GgmlDType;
-use forebay::model::{DeviceChoice, KvDtype, LoadOptions, LoadedModel, Quantised, Source, load, quantize};
+use forebay::model::{
+    DeviceChoice, KvDtype, LoadOptions, LoadedModel, Quantised, Source, TokenizerSource, load, quantize,
+};
+use forebay::text::Tokenizer;
+use serde_json::json;
 
+use crate::checkpoint::Checkpoint;
 use crate::gguf;
 use crate::gguf_file::GgufFile;
 use crate::goldens::{self, Golden};
@@ -100,4 +105,74 @@ fn what_cannot_be_written_is_told_and_leaves_nothing() {
     let out = forebay(&["model", "quantize", "--type", "q3_k"], &[&from, &work.path().join("c.gguf")]);
     assert_eq!(out.status.code(), Some(2), "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 2);
+}
+
+/// llama.cpp's names, keys and order of rows, and back: the numbers are those of the folder quantised as it is loaded.
+#[test]
+fn a_folder_becomes_a_file_for_every_architecture() {
+    let work = tempfile::tempdir().unwrap();
+    for architecture in goldens::ARCHITECTURES {
+        let golden = goldens::golden(architecture);
+        let prompt = Golden { greedy: vec![0; 1], logits: Vec::new(), prompt: golden.prompt };
+        let to = work.path().join(format!("{architecture}.gguf"));
+        let written = quantize(&goldens::folder(architecture), &to, Quantised::Q8_0).unwrap_or_else(|e| panic!("{e}"));
+        assert!(written.quantised > 5 && !written.tokenizer, "{architecture}: {written:?}");
+        let (of_file, _) = goldens::run(&mut open(&to, None), &prompt, 48, 0);
+        let folder = goldens::folder(architecture);
+        let (of_folder, _) = goldens::run(&mut open(&folder, Some(Quantised::Q8_0)), &prompt, 48, 0);
+        if architecture == "llama3-rope" {
+            // A file holds the scaled frequencies in half the precision.
+            let worst = of_file.iter().zip(&of_folder).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst < 0.05, "{architecture}: {worst}");
+        } else {
+            assert!(of_file.iter().zip(&of_folder).all(|(a, b)| a.to_bits() == b.to_bits()), "{architecture}");
+        }
+    }
+}
+
+#[test]
+fn a_folders_tokenizer_and_template_go_along() {
+    let work = tempfile::tempdir().unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/storyteller");
+    let to = work.path().join("storyteller.gguf");
+    let out = forebay(&["model", "quantize"], &[&folder, &to]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(!String::from_utf8_lossy(&out.stdout).contains("no tokenizer"));
+    let (file, plain) = (open(&to, None), open(&folder, None));
+    let (TokenizerSource::Gguf(vocab), TokenizerSource::Json(json)) = (&file.tokenizer, &plain.tokenizer) else {
+        panic!("each its own kind");
+    };
+    let (ours, theirs) = (Tokenizer::from_gguf(vocab).unwrap(), Tokenizer::from_json(json).unwrap());
+    for text in ["Once upon a time, there was a fox named Pip.", "<|user|>Héllo\n\n 12 foxes?<|end|>"] {
+        assert_eq!(ours.encode(text, true), theirs.encode(text, true), "{text}");
+    }
+    assert_eq!((&file.eos, &file.chat.template), (&plain.eos, &plain.chat.template));
+}
+
+#[test]
+fn what_a_file_cannot_say_is_refused_and_leaves_nothing() {
+    let work = tempfile::tempdir().unwrap();
+    let to = work.path().join("out.gguf");
+    let refused = |folder: &Path| {
+        let error = quantize(folder, &to, Quantised::Q8_0).expect_err("it cannot be said").to_string();
+        assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0, "{error}");
+        error
+    };
+    let changed = |architecture: &str, key: &str, value: serde_json::Value| {
+        let mut checkpoint = Checkpoint::read(&goldens::folder(architecture));
+        checkpoint.config[key] = value;
+        let folder = checkpoint.write();
+        std::fs::copy(goldens::folder(architecture).join("tokenizer.json"), folder.path().join("tokenizer.json"))
+            .unwrap();
+        folder
+    };
+    let dynamic = json!({"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0});
+    let error = refused(changed("llama", "rope_parameters", dynamic).path());
+    assert!(error.contains("rotary positions"), "{error}");
+    let error = refused(changed("smollm3", "no_rope_layers", json!([0, 1, 1, 1])).path());
+    assert!(error.contains("layers"), "{error}");
+    let error = refused(&goldens::folder("bert-embedding"));
+    assert!(error.contains("generates"), "{error}");
+    let error = refused(&work.path().join("nowhere"));
+    assert!(error.contains("nowhere"), "{error}");
 }

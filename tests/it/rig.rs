@@ -90,6 +90,7 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
     let scheduler = scheduler::Config {
         prefix_caching: setup.prefix_caching,
         speculative: setup.speculative,
+        whole_prompts: model.spec().only_embeds(),
         max_num_seqs: setup.max_num_seqs,
         max_num_batched_tokens: setup.max_num_batched_tokens,
         max_model_len: context.min(setup.num_blocks * BLOCK_SIZE),

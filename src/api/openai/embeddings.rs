@@ -17,7 +17,7 @@ use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::embeddings::{EmbeddingList, EmbeddingRequest};
 use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
-use crate::generate::{Embedded, normalised};
+use crate::generate::{Embedded, Generator};
 use crate::request::{Goal, Prompt, RawRequest, RequestError};
 
 /// As OpenAI has it.
@@ -45,7 +45,7 @@ struct Asked {
     tag = "openai",
     params(Strictness, RequestHeaders),
     request_body = EmbeddingRequest,
-    responses((status = 200, description = "A vector of length 1 for each input", body = EmbeddingList)),
+    responses((status = 200, description = "A vector for each input, of length 1 unless the model's makers want it as it is", body = EmbeddingList)),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let mut head = Head::read(&state, request.uri(), request.headers(), "embd-")?;
@@ -54,7 +54,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let asked = parse(&state, &head, fields).map_err(in_our_words)?;
     head.adapter = asked.raws.first().and_then(|raw| raw.adapter);
     let vectors = embed(&state, asked.raws).await.map_err(in_our_words)?;
-    let mut body = list(state.generator.name(head.adapter), &vectors, asked.encoding, asked.dimensions);
+    let mut body = list(&state.generator, head.adapter, &vectors, (asked.encoding, asked.dimensions));
     if head.traced {
         body["forebay_trace"] = wire::trace(&state.engine, &head.id).await;
     }
@@ -107,9 +107,15 @@ pub async fn embed(state: &State, raws: Vec<RawRequest>) -> Result<Vec<Embedded>
     state.generator.embed(admitted).await
 }
 
-fn list(model: &str, vectors: &[Embedded], encoding: Encoding, dimensions: usize) -> Value {
+fn list(
+    generator: &Generator,
+    adapter: Option<u32>,
+    vectors: &[Embedded],
+    (encoding, dimensions): (Encoding, usize),
+) -> Value {
+    let embeddings = generator.embeddings();
     let object = |(index, embedded): (usize, &Embedded)| {
-        let vector = normalised(&embedded.vector, dimensions);
+        let vector = embeddings.finished(&embedded.vector, dimensions);
         let embedding = match encoding {
             Encoding::Float => json!(vector),
             Encoding::Base64 => {
@@ -121,7 +127,7 @@ fn list(model: &str, vectors: &[Embedded], encoding: Encoding, dimensions: usize
     json!({
         "object": "list",
         "data": vectors.iter().enumerate().map(object).collect::<Vec<_>>(),
-        "model": model,
+        "model": generator.name(adapter),
         "usage": usage(vectors),
     })
 }

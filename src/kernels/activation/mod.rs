@@ -20,6 +20,31 @@ pub fn gelu_tanh_gate(gate: &mut [f32], up: &[f32]) {
     gate_on(Isa::current(), gelu_tanh_on, gate, up);
 }
 
+/// `gate = gelu(gate) * up`, element by element; `gelu(v) = v / 2 * (1 + erf(v / sqrt(2)))`.
+pub fn gelu_gate(gate: &mut [f32], up: &[f32]) {
+    gate_on(Isa::current(), gelu_on, gate, up);
+}
+
+/// `x = gelu(x)`, as [`gelu_gate`] has it.
+pub fn gelu(x: &mut [f32]) {
+    alone_on(Isa::current(), gelu_alone_on, x);
+}
+
+/// `x = gelu(x)`, as [`gelu_tanh_gate`] has it.
+pub fn gelu_tanh(x: &mut [f32]) {
+    alone_on(Isa::current(), gelu_tanh_alone_on, x);
+}
+
+/// `x = silu(x)`, as [`silu_gate`] has it.
+pub fn silu(x: &mut [f32]) {
+    alone_on(Isa::current(), silu_alone_on, x);
+}
+
+fn alone_on(isa: Isa, part: fn(Isa, &mut [f32]), x: &mut [f32]) {
+    let cost = x.len() * EXP_COST;
+    for_each_chunk(x, CHUNK, cost, |_, x| part(isa, x));
+}
+
 fn gate_on(isa: Isa, part: fn(Isa, &mut [f32], &[f32]), gate: &mut [f32], up: &[f32]) {
     assert_eq!(gate.len(), up.len(), "gate and up");
     let cost = gate.len() * EXP_COST;
@@ -29,8 +54,12 @@ fn gate_on(isa: Isa, part: fn(Isa, &mut [f32], &[f32]), gate: &mut [f32], up: &[
     });
 }
 
-on_lanes!(fn silu_on(gate: &mut [f32], up: &[f32]) = silu);
-on_lanes!(fn gelu_tanh_on(gate: &mut [f32], up: &[f32]) = gelu_tanh);
+on_lanes!(fn silu_on(gate: &mut [f32], up: &[f32]) = silu_lanes);
+on_lanes!(fn gelu_tanh_on(gate: &mut [f32], up: &[f32]) = gelu_tanh_lanes);
+on_lanes!(fn gelu_on(gate: &mut [f32], up: &[f32]) = gelu_lanes);
+on_lanes!(fn silu_alone_on(x: &mut [f32]) = silu_alone);
+on_lanes!(fn gelu_tanh_alone_on(x: &mut [f32]) = gelu_tanh_alone);
+on_lanes!(fn gelu_alone_on(x: &mut [f32]) = gelu_alone);
 on_lanes!(fn capped_on(x: &mut [f32], cap: f32) = capped);
 
 /// What becomes of sixteen numbers and their partners.
@@ -45,7 +74,12 @@ struct Silu;
 #[derive(Clone, Copy)]
 struct GeluTanh;
 #[derive(Clone, Copy)]
+struct Gelu;
+#[derive(Clone, Copy)]
 struct Cap(f32);
+/// Whatever the partner, as if it were one.
+#[derive(Clone, Copy)]
+struct Alone<P>(P);
 
 impl Pairwise for Silu {
     #[inline(always)]
@@ -71,6 +105,25 @@ impl Pairwise for GeluTanh {
     }
 }
 
+impl Pairwise for Gelu {
+    #[inline(always)]
+    unsafe fn sixteen<V: Lanes>(self, gate: V, up: V) -> V {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let factor = V::splat(1.0).add(lanes::erf(gate.mul(V::splat(std::f32::consts::FRAC_1_SQRT_2))));
+            gate.mul(V::splat(0.5)).mul(factor).mul(up)
+        }
+    }
+}
+
+impl<P: Pairwise> Pairwise for Alone<P> {
+    #[inline(always)]
+    unsafe fn sixteen<V: Lanes>(self, x: V, _: V) -> V {
+        // SAFETY: as the caller promises.
+        unsafe { self.0.sixteen(x, V::splat(1.0)) }
+    }
+}
+
 impl Pairwise for Cap {
     #[inline(always)]
     unsafe fn sixteen<V: Lanes>(self, x: V, _: V) -> V {
@@ -82,7 +135,7 @@ impl Pairwise for Cap {
 /// # Safety
 /// The processor has the instructions of `V`.
 #[inline(always)]
-unsafe fn silu<V: Lanes>(gate: &mut [f32], up: &[f32]) {
+unsafe fn silu_lanes<V: Lanes>(gate: &mut [f32], up: &[f32]) {
     // SAFETY: as the caller promises.
     unsafe { pairwise::<V, _>(gate, up, Silu) }
 }
@@ -90,9 +143,41 @@ unsafe fn silu<V: Lanes>(gate: &mut [f32], up: &[f32]) {
 /// # Safety
 /// The processor has the instructions of `V`.
 #[inline(always)]
-unsafe fn gelu_tanh<V: Lanes>(gate: &mut [f32], up: &[f32]) {
+unsafe fn gelu_tanh_lanes<V: Lanes>(gate: &mut [f32], up: &[f32]) {
     // SAFETY: as the caller promises.
     unsafe { pairwise::<V, _>(gate, up, GeluTanh) }
+}
+
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+unsafe fn gelu_lanes<V: Lanes>(gate: &mut [f32], up: &[f32]) {
+    // SAFETY: as the caller promises.
+    unsafe { pairwise::<V, _>(gate, up, Gelu) }
+}
+
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+unsafe fn silu_alone<V: Lanes>(x: &mut [f32]) {
+    // SAFETY: as the caller promises.
+    unsafe { pairwise::<V, _>(x, &[], Alone(Silu)) }
+}
+
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+unsafe fn gelu_tanh_alone<V: Lanes>(x: &mut [f32]) {
+    // SAFETY: as the caller promises.
+    unsafe { pairwise::<V, _>(x, &[], Alone(GeluTanh)) }
+}
+
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+unsafe fn gelu_alone<V: Lanes>(x: &mut [f32]) {
+    // SAFETY: as the caller promises.
+    unsafe { pairwise::<V, _>(x, &[], Alone(Gelu)) }
 }
 
 /// # Safety
@@ -173,7 +258,30 @@ mod tests {
         check("silu", 1e-6, gate(silu_on), |v| v / (1.0 + (-v).exp()));
         let inner = |v: f64| (2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v.powi(3));
         check("gelu", 1e-6, gate(gelu_tanh_on), |v| 0.5 * v * (1.0 + inner(v).tanh()));
+        // The error function by its series; far out it is one, less 2e-8.
+        let erf = |v: f64| {
+            if v.abs() > 4.0 {
+                return v.signum();
+            }
+            let (mut term, mut sum) = (v, v);
+            for n in 1..200 {
+                term *= -v * v / f64::from(n);
+                sum += term / f64::from(2 * n + 1);
+            }
+            sum * 2.0 / std::f64::consts::PI.sqrt()
+        };
+        let gelu_exact = |v: f64| 0.5 * v * (1.0 + erf(v / std::f64::consts::SQRT_2));
+        check("exact gelu", 1e-6, gate(gelu_on), gelu_exact);
         let times = |x: &mut [f32], y: &[f32]| x.iter_mut().zip(y).for_each(|(x, y)| *x *= y);
+        let alone = |part: fn(Isa, &mut [f32])| {
+            move |isa, x: &mut [f32], y: &[f32]| {
+                alone_on(isa, part, x);
+                times(x, y);
+            }
+        };
+        check("gelu alone", 1e-6, alone(gelu_alone_on), gelu_exact);
+        check("silu alone", 1e-6, alone(silu_alone_on), |v| v / (1.0 + (-v).exp()));
+        check("tanh gelu alone", 1e-6, alone(gelu_tanh_alone_on), |v| 0.5 * v * (1.0 + inner(v).tanh()));
         for cap in [1.0, 30.0, 50.0] {
             let capped = |isa, x: &mut [f32], y: &[f32]| {
                 capped_on(isa, x, cap);

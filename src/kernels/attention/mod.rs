@@ -1,10 +1,10 @@
-//! Causal attention that reads keys and values where they lie: through block tables, in the paged cache.
+//! Attention that reads keys and values where they lie: through block tables, in the paged cache.
 //!
 //! Each (token, head) is computed over its positions in ascending order: a softmax that goes on from one tile of 32
 //! positions to the next (Milakov and Gimelshein, 2018; Dao et al., 2022), begun anew in every [`RANGE`] and joined in
 //! ascending order. Tiles and ranges are cut at absolute positions, so the result depends on the token's own past only;
 //! which blocks hold it, who else is in the step, how the prompt was cut and how many threads share the ranges leave no
-//! trace. Values that a token does not see never meet it.
+//! trace. Values that a token does not see never meet it. Without causality it sees all of its chunk, which then is its past.
 //!
 //! Heads that share keys and values, and neighbouring tokens of a chunk, are computed together, up to eight rows, so that
 //! each cached number is read and widened once for all of them.
@@ -36,6 +36,8 @@ pub struct Shape {
     pub cap: Option<f32>,
     /// A token sees itself and the `window - 1` positions before it; `None` sees all.
     pub window: Option<usize>,
+    /// A token sees no position after its own. Otherwise it sees those up to the end of its chunk, too.
+    pub causal: bool,
 }
 
 /// Consecutive tokens of one sequence.
@@ -199,14 +201,15 @@ impl Job<'_> {
     fn each_eight(&self, unit: usize, mut each: impl FnMut(Range<usize>, &[Range<usize>])) {
         let (block, _) = self.place(unit);
         let group = self.shape.heads / self.cache.geometry.kv_heads;
-        let position = self.chunks[block.chunk].position + block.row;
+        let chunk = &self.chunks[block.chunk];
+        let (position, end) = (chunk.position + block.row, chunk.position + chunk.rows.len());
         for first in (0..group).step_by(ROWS) {
             let heads = first..group.min(first + ROWS);
             let mut sees: [Range<usize>; ROWS] = Default::default();
             let mut rows = 0;
             for token in 0..block.rows {
                 for _ in heads.clone() {
-                    sees[rows] = self.shape.span(position + token);
+                    sees[rows] = self.shape.span(position + token, end);
                     rows += 1;
                 }
             }
@@ -266,10 +269,10 @@ impl Job<'_> {
 }
 
 impl Shape {
-    /// The positions that a token at `position` sees.
-    fn span(&self, position: usize) -> Range<usize> {
+    /// The positions that a token at `position` sees, of a chunk that stops before `end`.
+    fn span(&self, position: usize, end: usize) -> Range<usize> {
         let start = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
-        start..position + 1
+        start..if self.causal { position + 1 } else { end }
     }
 }
 

@@ -39,7 +39,7 @@ impl Given {
     fn new((heads, kv_heads, head_dim, block_size): (usize, usize, usize, usize), len: usize) -> Given {
         let row = |heads: usize, seed| numbers(len * heads * head_dim, seed);
         Given {
-            shape: Shape { heads, scale: 1.7 / (head_dim as f32).sqrt(), cap: None, window: None },
+            shape: Shape { heads, scale: 1.7 / (head_dim as f32).sqrt(), cap: None, window: None, causal: true },
             geometry: Geometry { num_blocks: BLOCKS, block_size, kv_heads, head_dim },
             len,
             q: row(heads, 3),
@@ -87,7 +87,8 @@ impl Given {
                 let score = score * f64::from(self.shape.scale);
                 self.shape.cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()).exp()
             };
-            let weights: Vec<f64> = (start..=position).map(weight).collect();
+            let end = if self.shape.causal { position + 1 } else { self.len };
+            let weights: Vec<f64> = (start..end).map(weight).collect();
             let total: f64 = weights.iter().sum();
             let value = |i: usize| -> f64 {
                 weights.iter().zip(start..).map(|(w, p)| w * f64::from(self.values[at(p, i)])).sum()
@@ -110,15 +111,16 @@ fn agrees_with_the_naive_one_with_and_without_a_window() {
                 continue;
             }
             let cache = given.cache(dtype, &table);
-            for (window, cap) in [
-                (None, None),
-                (Some(1), None),
-                (Some(5), Some(0.7)),
-                (Some(40), None),
-                (Some(100), None),
-                (None, Some(1.5)),
+            for (window, cap, causal) in [
+                (None, None, true),
+                (Some(1), None, true),
+                (Some(5), Some(0.7), true),
+                (Some(40), None, true),
+                (Some(100), None, true),
+                (None, Some(1.5), true),
+                (None, None, false),
             ] {
-                (given.shape.window, given.shape.cap) = (window, cap);
+                given.shape = Shape { window, cap, causal, ..given.shape };
                 let out = given.run(Isa::current(), &cache, &table, 0..given.len);
                 let row = shape.0 * shape.2;
                 for position in 0..given.len {
@@ -209,7 +211,7 @@ fn numbers_too_large_for_a_half_are_kept_at_its_limit() {
     let geometry = Geometry { num_blocks: 1, block_size: 16, kv_heads: 1, head_dim: 16 };
     let mut cache = Cache::zeroed(KvDtype::F16, geometry).unwrap();
     cache.write(&[0], &[1e30; 16], &[-1e30; 16]);
-    let shape = Shape { heads: 1, scale: 1.0, cap: None, window: None };
+    let shape = Shape { heads: 1, scale: 1.0, cap: None, window: None, causal: true };
     let mut out = [0.0; 16];
     let chunk = Chunk { rows: 0..1, position: 0, table: 0..1 };
     attention(&Queries { q: &[1e-6; 16], chunks: &[chunk], tables: &[0] }, &cache, &shape, &mut out);

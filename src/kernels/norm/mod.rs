@@ -28,6 +28,29 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     });
 }
 
+/// Normalises each row of `weight.len()` values of `x` into `out`: `(x - mean) / sqrt(variance + eps) * weight + bias`
+/// (Ba, Kiros and Hinton, 2016).
+///
+/// # Panics
+/// When `x` is not of whole rows, or `bias` or `out` not as long as they should be.
+pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32, out: &mut [f32]) {
+    let width = weight.len();
+    assert!(width > 0 && x.len().is_multiple_of(width) && out.len() == x.len(), "ragged rows");
+    assert_eq!(bias.len(), width, "a bias as wide as a row");
+    let isa = Isa::current();
+    for_each_chunk(out, width, x.len() * 3, |index, out| {
+        let x = &x[index * width..][..width];
+        // In double precision: a row is short, and what is common to its values may be far larger than they differ.
+        let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / width as f64;
+        for (out, x) in out.iter_mut().zip(x) {
+            *out = (f64::from(*x) - mean) as f32;
+        }
+        let variance = dot(out, out) / width as f32;
+        shifted_on(isa, out, 1.0 / (variance + eps).sqrt(), weight, bias);
+    });
+}
+
+on_lanes!(fn shifted_on(x: &mut [f32], scale: f32, weight: &[f32], bias: &[f32]) = shifted);
 on_lanes!(fn scaled_on(x: &[f32], scale: f32, weight: &[f32], out: &mut [f32]) = scaled);
 
 /// `out = x * scale * weight`
@@ -49,9 +72,56 @@ unsafe fn scaled<V: Lanes>(x: &[f32], scale: f32, weight: &[f32], out: &mut [f32
     }
 }
 
+/// `x = x * scale * weight + bias`, rounded once after the last product.
+///
+/// # Safety
+/// The processor has the instructions of `V`.
+#[inline(always)]
+unsafe fn shifted<V: Lanes>(x: &mut [f32], scale: f32, weight: &[f32], bias: &[f32]) {
+    let (x, x_rest) = x.as_chunks_mut::<LANES>();
+    let ((weight, weight_rest), (bias, bias_rest)) = (weight.as_chunks::<LANES>(), bias.as_chunks::<LANES>());
+    for ((x, weight), bias) in x.iter_mut().zip(weight).zip(bias) {
+        // SAFETY: as the caller promises; sixteen numbers each, as the types say.
+        unsafe {
+            let scaled = V::load(x.as_ptr()).mul(V::splat(scale));
+            scaled.fma(V::load(weight.as_ptr()), V::load(bias.as_ptr())).store(x.as_mut_ptr());
+        }
+    }
+    for ((x, weight), bias) in x_rest.iter_mut().zip(weight_rest).zip(bias_rest) {
+        *x = (*x * scale).mul_add(*weight, *bias);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn layer_norms_agree_with_double_precision_on_every_path() {
+        for width in [1usize, 5, 16, 37, 384] {
+            let part = |step: usize| (0..width).map(|i| (i * step % 7) as f32 - 2.5).collect::<Vec<f32>>();
+            let (weight, bias) = (part(3), part(5));
+            // What the values have in common is large.
+            let x: Vec<f32> = (0..3 * width).map(|i| 100.0 + (i * i % 11) as f32 * 0.25).collect();
+            let mut y = vec![f32::NAN; x.len()];
+            layer_norm(&x, &weight, &bias, 1e-5, &mut y);
+            for (x, y) in x.chunks(width).zip(y.chunks(width)) {
+                let mean = x.iter().map(|&v| f64::from(v)).sum::<f64>() / width as f64;
+                let variance = x.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / width as f64;
+                for i in 0..width {
+                    let unit = (f64::from(x[i]) - mean) / (variance + 1e-5).sqrt();
+                    let exact = unit * f64::from(weight[i]) + f64::from(bias[i]);
+                    assert!((f64::from(y[i]) - exact).abs() < 2e-5, "{width}: {} for {exact}", y[i]);
+                }
+            }
+            let on = |isa| {
+                let mut y = x[..width].to_vec();
+                shifted_on(isa, &mut y, 0.731, &weight, &bias);
+                y
+            };
+            assert!(Isa::available().into_iter().all(|isa| on(isa) == on(Isa::Scalar)), "{width}");
+        }
+    }
 
     #[test]
     fn agrees_with_double_precision_group_by_group() {

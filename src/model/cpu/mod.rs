@@ -9,7 +9,7 @@ use super::backend::{AttentionShape, Backend, DeviceError, Result};
 use super::batch::{Group, Step};
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
-use super::spec::{Activation, DecoderSpec, Experts};
+use super::spec::{Activation, Experts};
 use super::weights::Numbers;
 use crate::kernels::attention::{self, Cache, Geometry, Queries, Shape};
 use crate::kernels::quant::Rows;
@@ -39,6 +39,16 @@ impl Cpu {
         let mut out = self.buffers.take(rows.len() * width);
         for (out, row) in out.chunks_exact_mut(width).zip(rows) {
             out.copy_from_slice(&x[row * width..][..width]);
+        }
+        out
+    }
+
+    /// Rows of `table`.
+    fn looked_up(&self, table: &Matrix, rows: &[u32]) -> Buffer {
+        let width = table.inputs();
+        let mut out = self.buffers.take(rows.len() * width);
+        for (out, &row) in out.chunks_exact_mut(width).zip(rows) {
+            table.copy_row(row as usize, out);
         }
         out
     }
@@ -73,17 +83,16 @@ impl Backend for Cpu {
         Cache::zeroed(dtype, geometry).map_err(|error| DeviceError(format!("the KV cache: {error}")))
     }
 
-    fn plan<'a>(&self, step: &'a Step, angles: &'a [Angles], _spec: &DecoderSpec) -> Result<Plan<'a>> {
+    fn plan<'a>(&self, step: &'a Step, angles: &'a [Angles], _windows: &[Option<usize>]) -> Result<Plan<'a>> {
         Ok(Plan { step, angles })
     }
 
     fn embed(&self, table: &Matrix, plan: &Plan<'_>) -> Result<Buffer> {
-        let width = table.inputs();
-        let mut out = self.buffers.take(plan.step.tokens.len() * width);
-        for (row, &token) in out.chunks_exact_mut(width).zip(&plan.step.tokens) {
-            table.copy_row(token as usize, row);
-        }
-        Ok(out)
+        Ok(self.looked_up(table, &plan.step.tokens))
+    }
+
+    fn embed_positions(&self, table: &Matrix, plan: &Plan<'_>) -> Result<Buffer> {
+        Ok(self.looked_up(table, &plan.step.positions))
     }
 
     fn linear(&self, x: &Buffer, weight: &Matrix, bias: Option<&Vec<f32>>) -> Result<Buffer> {
@@ -145,6 +154,12 @@ impl Backend for Cpu {
         Ok(y)
     }
 
+    fn layer_norm(&self, x: &Buffer, weight: &Vec<f32>, bias: &Vec<f32>, eps: f32) -> Result<Buffer> {
+        let mut y = self.buffers.take(x.len());
+        norm::layer_norm(x, weight, bias, eps, &mut y);
+        Ok(y)
+    }
+
     fn rope(&self, mut x: Buffer, plan: &Plan<'_>, head_dim: usize, rope: usize) -> Result<Buffer> {
         let Angles { cos, sin, dims } = &plan.angles[rope];
         rope::rotate(&mut x, cos, sin, *dims, head_dim);
@@ -158,15 +173,25 @@ impl Backend for Cpu {
 
     fn attention(&self, q: &Buffer, kv: &Cache, plan: &Plan<'_>, shape: &AttentionShape) -> Result<Buffer> {
         let mut out = self.buffers.take(q.len());
-        let AttentionShape { heads, scale, cap, window, .. } = *shape;
-        let shape = Shape { heads, scale, cap, window };
+        let AttentionShape { heads, scale, cap, window, causal, .. } = *shape;
+        let shape = Shape { heads, scale, cap, window, causal };
         let queries = Queries { q, chunks: &plan.step.chunks, tables: &plan.step.tables };
         attention::attention(&queries, kv, &shape, &mut out);
         Ok(out)
     }
 
+    fn activate(&self, mut x: Buffer, activation: Activation) -> Result<Buffer> {
+        match activation {
+            Activation::Silu => activation::silu(&mut x),
+            Activation::Gelu => activation::gelu(&mut x),
+            Activation::GeluTanh => activation::gelu_tanh(&mut x),
+        }
+        Ok(x)
+    }
+
     fn gate(&self, mut gate: Buffer, up: &Buffer, activation: Activation) -> Result<Buffer> {
         match activation {
+            Activation::Gelu => activation::gelu_gate(&mut gate, up),
             Activation::Silu => activation::silu_gate(&mut gate, up),
             Activation::GeluTanh => activation::gelu_tanh_gate(&mut gate, up),
         }

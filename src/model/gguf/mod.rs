@@ -7,9 +7,12 @@
 //! ```text
 //! map.rs → header.rs (cursor.rs, value.rs, types.rs) → Gguf ┬→ keys.rs → spec.rs, rope.rs → DecoderSpec, vocab.rs → GgufVocab
 //!                                                           └→ tensors.rs → weights, quantize.rs → another file
+//! checkpoint → export.rs (entries.rs) → a file
 //! ```
 
 mod cursor;
+mod entries;
+mod export;
 mod header;
 mod keys;
 mod quantize;

@@ -8,6 +8,7 @@ use super::Gguf;
 use super::header::TensorInfo;
 use crate::kernels::packed::{Packing, Quantised, repack};
 use crate::model::error::LoadError;
+use crate::model::load::Source;
 
 const FILE_TYPE: &str = "general.file_type";
 const QUANTISATION_VERSION: &str = "general.quantization_version";
@@ -22,6 +23,8 @@ pub struct Written {
     pub quantised: usize,
     pub bytes_before: u64,
     pub bytes_after: u64,
+    /// Texts can be cut by the file: not so where it has no form for a checkpoint's tokenizer.
+    pub tokenizer: bool,
 }
 
 /// A tensor on its way.
@@ -33,31 +36,45 @@ struct Out<'a> {
     bytes: usize,
 }
 
-/// Reads the file `from` and writes `to`, which must not exist and appears when it is whole.
+/// Reads `from`, a file or a folder in the Hugging Face layout, and writes `to`, which must not exist and appears when it is
+/// whole.
 pub fn quantize(from: &Path, to: &Path, kind: Quantised) -> Result<Written, LoadError> {
+    match Source::at(from.to_path_buf()).resolved()? {
+        Source::Folder(folder) => super::export::export(&folder, to, kind),
+        _ => again(from, to, kind),
+    }
+}
+
+fn again(from: &Path, to: &Path, kind: Quantised) -> Result<Written, LoadError> {
     let file = Gguf::open(from)?;
     super::read_spec(&file)?;
-    let io = |source| LoadError::Io { path: to.to_path_buf(), source };
-    if to.exists() {
-        return Err(io(io::Error::from(io::ErrorKind::AlreadyExists)));
-    }
     let tensors = plan(&file, kind);
     let written = Written {
         tensors: tensors.len(),
         quantised: tensors.iter().filter(|tensor| tensor.to.is_some()).count(),
         bytes_before: tensors.iter().map(|tensor| tensor.info.bytes.len() as u64).sum(),
         bytes_after: tensors.iter().map(|tensor| tensor.bytes as u64).sum(),
+        tokenizer: true,
     };
+    atomically(to, |partial| write(&file, partial, kind, &tensors))?;
+    Ok(written)
+}
+
+/// `to` appears when `write` has written all of it elsewhere; it must not exist.
+pub(super) fn atomically(to: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), LoadError> {
+    let io = |source| LoadError::Io { path: to.to_path_buf(), source };
+    if to.exists() {
+        return Err(io(io::Error::from(io::ErrorKind::AlreadyExists)));
+    }
     let mut partial = to.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-    let done = write(&file, &partial, kind, &tensors).and_then(|()| fs::rename(&partial, to));
+    let done = write(&partial).and_then(|()| fs::rename(&partial, to));
     if done.is_err() {
         // What is left of a failure is of no use to anybody.
         let _ = fs::remove_file(&partial);
     }
-    done.map_err(io)?;
-    Ok(written)
+    done.map_err(io)
 }
 
 /// All tensors in the order of the file.
@@ -114,7 +131,7 @@ fn write(file: &Gguf, to: &Path, kind: Quantised, tensors: &[Out]) -> io::Result
 }
 
 /// Zeros up to the next multiple of `alignment`.
-fn pad(out: &mut impl Write, written: usize, alignment: usize) -> io::Result<()> {
+pub(super) fn pad(out: &mut impl Write, written: usize, alignment: usize) -> io::Result<()> {
     io::copy(&mut io::Read::take(io::repeat(0), (written.next_multiple_of(alignment) - written) as u64), out).map(drop)
 }
 
@@ -153,7 +170,7 @@ fn head(file: &Gguf, kind: Quantised, tensors: &[Out]) -> Vec<u8> {
     head
 }
 
-fn string(out: &mut Vec<u8>, text: &str) {
+pub(super) fn string(out: &mut Vec<u8>, text: &str) {
     out.extend((text.len() as u64).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
 }

@@ -30,7 +30,7 @@ const ARCHITECTURES: [(&str, Adapt); 10] = [
 ];
 
 /// Ours: llama.cpp has no key for the window of a Mistral, which it calls `llama` and lets see everything.
-const WINDOW: &str = "forebay.attention.sliding_window";
+pub(super) const WINDOW: &str = "forebay.attention.sliding_window";
 
 /// `general.architecture`.
 pub(in crate::model) fn architecture(file: &Gguf) -> Result<&str, LoadError> {

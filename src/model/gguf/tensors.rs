@@ -26,7 +26,7 @@ struct HeadCounts {
 
 /// Architectures whose RoPE llama.cpp lets rotate neighbours: its converter interleaves the halves of each query and key
 /// head for them. Ours rotates halves, as checkpoints have it.
-const INTERLEAVED: [&str; 3] = ["llama", "granite", "smollm3"];
+pub(super) const INTERLEAVED: [&str; 3] = ["llama", "granite", "smollm3"];
 
 impl GgufWeights {
     pub(in crate::model) fn new(file: Gguf, spec: &DecoderSpec) -> Result<GgufWeights, LoadError> {

@@ -16,6 +16,11 @@ pub(super) struct TensorType {
     pub packing: Option<Packing>,
 }
 
+/// ggml's number of what we can write and read.
+pub(super) fn id(packing: Packing) -> u32 {
+    (0..40).find(|&id| tensor_type(id).is_some_and(|kind| kind.packing == Some(packing))).unwrap_or(0)
+}
+
 /// The type with ggml's number `id`.
 pub(super) fn tensor_type(id: u32) -> Option<TensorType> {
     let packed = |packing: Packing| {

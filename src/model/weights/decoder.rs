@@ -59,10 +59,10 @@ impl<B: Backend> Linear<B> {
     }
 }
 
-/// Loads tensors and hands them to the device.
-pub(in crate::model) struct Loader<'a, B: Backend> {
+/// Loads the tensors that a spec asks for and hands them to the device.
+pub(in crate::model) struct Loader<'a, B: Backend, S> {
     pub backend: &'a B,
-    pub spec: &'a DecoderSpec,
+    pub spec: &'a S,
     pub weights: &'a Weights,
     /// Blamed where no weight file is: `config.json`.
     pub config: &'a Path,
@@ -70,14 +70,14 @@ pub(in crate::model) struct Loader<'a, B: Backend> {
     pub quantise: Option<Quantised>,
 }
 
-impl<B: Backend> Loader<'_, B> {
+impl<B: Backend> Loader<'_, B, DecoderSpec> {
     pub(in crate::model) fn load(&self) -> Result<DecoderWeights<B>, LoadError> {
         let spec = self.spec;
         Ok(DecoderWeights {
-            embedding: self.table(names::EMBEDDING)?,
+            embedding: self.table(names::EMBEDDING, [spec.vocab, spec.hidden])?,
             layers: (0..spec.layers.len()).map(|index| self.layer(index)).collect::<Result<_, _>>()?,
             norm: self.norm(names::FINAL_NORM, spec.hidden)?,
-            head: if spec.tied { None } else { Some(self.table(names::HEAD)?) },
+            head: if spec.tied { None } else { Some(self.table(names::HEAD, [spec.vocab, spec.hidden])?) },
         })
     }
 
@@ -160,7 +160,25 @@ impl<B: Backend> Loader<'_, B> {
         Ok(all(each.into_iter().collect::<Result<_, LoadError>>()?))
     }
 
-    fn linear(&self, module: &str, outputs: usize, inputs: usize, bias: bool) -> Result<Linear<B>, LoadError> {
+    fn norm(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
+        let offset = self.spec.norm_offset;
+        if offset == 0.0 {
+            return self.vector(name, width);
+        }
+        let mut weights = self.weights.tensor(name, &[width], self.config)?.plain().map_err(DeviceError::from)?;
+        weights.iter_mut().for_each(|weight| *weight += offset);
+        Ok(self.backend.vector(Numbers::Plain(weights))?)
+    }
+}
+
+impl<B: Backend, S> Loader<'_, B, S> {
+    pub(in crate::model) fn linear(
+        &self,
+        module: &str,
+        outputs: usize,
+        inputs: usize,
+        bias: bool,
+    ) -> Result<Linear<B>, LoadError> {
         let weight = self.matrix(&format!("{module}.weight"), outputs, inputs)?;
         let bias = bias.then(|| self.vector(&format!("{module}.bias"), outputs)).transpose()?;
         Ok(Linear { weight, bias })
@@ -171,9 +189,8 @@ impl<B: Backend> Loader<'_, B> {
         Ok(self.backend.matrix(self.quantised(numbers, inputs, self.quantise)?, outputs, inputs)?)
     }
 
-    /// `[vocab, hidden]`: eight bits at least, for these decide between tokens.
-    fn table(&self, name: &str) -> Result<B::Matrix, LoadError> {
-        let (vocab, hidden) = (self.spec.vocab, self.spec.hidden);
+    /// Eight bits at least, for these decide between tokens.
+    pub(in crate::model) fn table(&self, name: &str, [vocab, hidden]: [usize; 2]) -> Result<B::Matrix, LoadError> {
         let numbers = self.weights.tensor(name, &[vocab, hidden], self.config)?;
         let quantise = self.quantise.map(|_| Quantised::Q8_0);
         Ok(self.backend.matrix(self.quantised(numbers, hidden, quantise)?, vocab, hidden)?)
@@ -186,19 +203,9 @@ impl<B: Backend> Loader<'_, B> {
         }
     }
 
-    fn vector(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
+    pub(in crate::model) fn vector(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
         let numbers = self.weights.tensor(name, &[width], self.config)?;
         Ok(self.backend.vector(numbers)?)
-    }
-
-    fn norm(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
-        let offset = self.spec.norm_offset;
-        if offset == 0.0 {
-            return self.vector(name, width);
-        }
-        let mut weights = self.weights.tensor(name, &[width], self.config)?.plain().map_err(DeviceError::from)?;
-        weights.iter_mut().for_each(|weight| *weight += offset);
-        Ok(self.backend.vector(Numbers::Plain(weights))?)
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) enum Weights {
 
 impl Weights {
     /// The tensor `name`, which must have `shape`. `described_by` is the file to blame where there is no other.
-    fn tensor(&self, name: &str, shape: &[usize], described_by: &Path) -> Result<Numbers, LoadError> {
+    pub(super) fn tensor(&self, name: &str, shape: &[usize], described_by: &Path) -> Result<Numbers, LoadError> {
         match self {
             Weights::Checkpoint(checkpoint, renamed) => checkpoint.tensor(&names::rename(name, renamed), shape),
             Weights::Gguf(file) => file.numbers(name, shape),

@@ -1,6 +1,6 @@
 //! How checkpoints name a decoder's tensors: as a Llama's are, but for what an architecture renames.
 
-use crate::model::spec::NormPlacement;
+use crate::model::spec::{DecoderSpec, NormPlacement, QkNorm};
 
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
 pub(super) const FINAL_NORM: &str = "model.norm.weight";
@@ -56,6 +56,64 @@ pub(super) fn layer_norms(placement: NormPlacement) -> LayerNorms {
     }
 }
 
+/// Every tensor of a decoder, by our names, and its shape.
+pub(in crate::model) fn of_decoder(spec: &DecoderSpec) -> Vec<(String, Vec<usize>)> {
+    let mut all = vec![(EMBEDDING.to_string(), vec![spec.vocab, spec.hidden])];
+    for index in 0..spec.layers.len() {
+        of_layer(spec, index, &mut all);
+    }
+    all.push((FINAL_NORM.to_string(), vec![spec.hidden]));
+    if !spec.tied {
+        all.push((HEAD.to_string(), vec![spec.vocab, spec.hidden]));
+    }
+    all
+}
+
+fn of_layer(spec: &DecoderSpec, index: usize, all: &mut Vec<(String, Vec<usize>)>) {
+    let (hidden, q, kv) = (spec.hidden, spec.q_width(), spec.kv_width());
+    let norms = layer_norms(spec.norms);
+    let mut norm = |name: &str, width: usize| all.push((format!("{}.weight", module(index, name)), vec![width]));
+    let around = [norms.attention_in, norms.attention_out, norms.mlp_in, norms.mlp_out];
+    around.into_iter().flatten().for_each(|name| norm(name, hidden));
+    let widths = match spec.qk_norm {
+        QkNorm::None => None,
+        QkNorm::PerHead => Some((spec.head_dim, spec.head_dim)),
+        QkNorm::Full => Some((q, kv)),
+    };
+    if let Some((of_q, of_k)) = widths {
+        norm("self_attn.q_norm", of_q);
+        norm("self_attn.k_norm", of_k);
+    }
+    let mut linear = |name: &str, outputs: usize, inputs: usize, bias: bool| {
+        all.push((format!("{}.weight", module(index, name)), vec![outputs, inputs]));
+        if bias {
+            all.push((format!("{}.bias", module(index, name)), vec![outputs]));
+        }
+    };
+    if spec.fused {
+        linear(FUSED_QKV, q + 2 * kv, hidden, spec.bias.qkv);
+    } else {
+        QKV.into_iter().zip([q, kv, kv]).for_each(|(name, outputs)| linear(name, outputs, hidden, spec.bias.qkv));
+    }
+    linear("self_attn.o_proj", hidden, q, spec.bias.attention_output);
+    let mut mlp = |name: &str, width: usize| {
+        let bias = spec.bias.mlp;
+        if spec.fused {
+            linear(&format!("{name}.{FUSED_GATE_UP}"), 2 * width, hidden, bias);
+        } else {
+            ["gate_proj", "up_proj"].iter().for_each(|part| linear(&format!("{name}.{part}"), width, hidden, bias));
+        }
+        linear(&format!("{name}.down_proj"), hidden, width, bias);
+    };
+    match spec.experts.filter(|_| spec.layers[index].routed) {
+        None => mlp("mlp", spec.intermediate),
+        Some(experts) => {
+            (0..experts.count).for_each(|at| mlp(&format!("mlp.experts.{at}"), experts.intermediate));
+            linear("mlp.gate", experts.count, hidden, false);
+        }
+    }
+}
+
 /// A tensor of a GGUF file: all of it, or one expert's matrix of those that lie behind each other in it.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::model) struct InGguf {
@@ -107,8 +165,8 @@ pub(in crate::model) fn in_gguf(tensor: &str, norms: NormPlacement) -> InGguf {
 }
 
 /// Whether `tensor` is a norm's weight; they start near one, all others near zero.
-pub(super) fn is_norm(tensor: &str) -> bool {
-    tensor.ends_with("norm.weight")
+pub(in crate::model) fn is_norm(tensor: &str) -> bool {
+    tensor.ends_with("norm.weight") || tensor.ends_with("LayerNorm.weight")
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl Packed {
         Packed { packing, file, range }
     }
 
-    fn plain(numbers: &[f32]) -> Packed {
+    pub(in crate::model) fn plain(numbers: &[f32]) -> Packed {
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         let whole = 0..bytes.len();
         Packed::new(Packing::F32, Arc::new(Bytes::Owned(bytes)), whole)

@@ -99,15 +99,29 @@ impl Checkpoint {
 
     /// The tensor `name`, once its shape and dtype are found to be right.
     pub(in crate::model) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Numbers, LoadError> {
-        // Checkpoints of embedding models are saved without the head that stands above `model.`.
-        let bare = name.strip_prefix("model.").filter(|bare| self.places.contains_key(*bare));
-        let name = bare.filter(|_| !self.places.contains_key(name)).unwrap_or(name);
-        let Some(&place) = self.places.get(name) else {
+        let Some((name, &place)) = self.places.get_key_value(name).or_else(|| self.other_name(name)) else {
             let (path, tensor) = (self.described_by.clone(), name.to_string());
             return Err(LoadError::Tensor { path, tensor, rule: TensorRule::Missing });
         };
         let file = &self.files[place];
         file.tensor(name, shape).map_err(|rule| file.fault(name, rule))
+    }
+
+    /// How a checkpoint may call `name`, too: saved without the head that stands above a model it has no `model.`, and an
+    /// encoder saved with one has a prefix. The first BERTs called the parts of their norms otherwise.
+    fn other_name(&self, name: &str) -> Option<(&String, &usize)> {
+        const PREFIXES: [&str; 3] = ["bert.", "roberta.", "distilbert."];
+        const PARTS: [(&str, &str); 2] =
+            [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
+        if let Some(bare) = name.strip_prefix("model.") {
+            return self.places.get_key_value(bare);
+        }
+        let old = PARTS.iter().find_map(|(new, old)| Some(format!("{}{old}", name.strip_suffix(new)?)));
+        let mut names = [Some(name.to_string()), old].into_iter().flatten();
+        names.find_map(|name| {
+            let prefixed = PREFIXES.iter().map(|prefix| format!("{prefix}{name}"));
+            [name.clone()].into_iter().chain(prefixed).find_map(|name| self.places.get_key_value(&name))
+        })
     }
 }
 
