@@ -14,6 +14,7 @@ pub mod units;
 
 pub mod app;
 pub mod config;
+pub mod jobs;
 pub mod probe;
 
 pub mod api;
@@ -31,3 +32,4 @@ pub mod kernels;
 pub mod model;
 
 pub mod metrics;
+pub mod store;

@@ -5,6 +5,7 @@
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
 //! extract.rs body, bounded in bytes and time ─▶ openai/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
 //! admin/     what the operator sees and changes
+//! inside.rs  the lines of batches, which ask the same routes
 //! error.rs   every error's status, object and headers
 //! ```
 //! A dropped client drops the handler or its body, which drops the `Generation`, which aborts.
@@ -17,6 +18,7 @@ mod admin;
 pub mod error;
 mod extract;
 pub mod health;
+mod inside;
 mod metrics;
 mod openai;
 mod replay;
@@ -28,7 +30,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{FromRef, Request};
+use axum::extract::{DefaultBodyLimit, FromRef, Request};
 use axum::http::Method;
 use axum::middleware::from_fn;
 use axum::middleware::from_fn_with_state;
@@ -42,11 +44,13 @@ use crate::engine::EngineHandle;
 use crate::generate::Generator;
 use crate::metrics::Metrics;
 use crate::request::RequestError;
+use crate::store::Store;
 use error::ApiError;
 
 pub use admin::Access;
 pub use extract::BodyLimits;
 pub use health::Health;
+pub use inside::answerer;
 pub use replay::Replays;
 pub use serve::{ServeConfig, serve};
 
@@ -63,6 +67,11 @@ pub struct State {
     pub engine: EngineHandle,
     pub admin: Access,
     pub replays: Arc<Replays>,
+    pub store: Store,
+    /// Told when a batch came, or is to be cancelled.
+    pub batches: Arc<Notify>,
+    /// Of an upload.
+    pub max_file_bytes: usize,
     /// Told when the operator asks for a drain.
     pub drain: Arc<Notify>,
 }
@@ -96,6 +105,16 @@ pub fn router(state: State) -> Router {
         .route("/tokenize", post(openai::tokenize::tokenize))
         .route("/detokenize", post(openai::tokenize::detokenize))
         .route("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete))
+        // An upload is bounded by its own limit, as it comes.
+        .route(
+            "/files",
+            get(openai::files::list).merge(post(openai::files::upload).layer(DefaultBodyLimit::disable())),
+        )
+        .route("/files/{id}", get(openai::files::one).delete(openai::files::delete))
+        .route("/files/{id}/content", get(openai::files::content))
+        .route("/batches", get(openai::batches::list).post(openai::batches::create))
+        .route("/batches/{id}", get(openai::batches::one))
+        .route("/batches/{id}/cancel", post(openai::batches::cancel))
         .route("/models", get(openai::models::list))
         .route("/models/{*id}", get(openai::models::one));
     let router = Router::new()

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ::prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
 
 use crate::report::{Snapshot, StepReport};
-use crate::request::FinishReason;
+use crate::request::{CLASSES, FinishReason};
 use crate::units::Micros;
 
 /// Which face of the server a request met; the label set is bounded by this enum.
@@ -22,6 +22,8 @@ pub enum Route {
     Chat,
     Models,
     Tokenize,
+    Files,
+    Batches,
     Admin,
     Health,
     Metrics,
@@ -29,11 +31,13 @@ pub enum Route {
 }
 
 impl Route {
-    pub const ALL: [Route; 8] = [
+    pub const ALL: [Route; 10] = [
         Route::Completions,
         Route::Chat,
         Route::Models,
         Route::Tokenize,
+        Route::Files,
+        Route::Batches,
         Route::Admin,
         Route::Health,
         Route::Metrics,
@@ -46,6 +50,8 @@ impl Route {
             Route::Chat => "chat",
             Route::Models => "models",
             Route::Tokenize => "tokenize",
+            Route::Files => "files",
+            Route::Batches => "batches",
             Route::Admin => "admin",
             Route::Health => "health",
             Route::Metrics => "metrics",
@@ -115,7 +121,7 @@ pub struct Metrics {
     batches: IntCounterVec,
     flushed_requests: Histogram,
     queue_time: Histogram,
-    queue_depth: [IntGauge; 4],
+    queue_depth: [IntGauge; CLASSES],
     drain_rate: Gauge,
     /// Early, late.
     ttft_prediction_error: [Histogram; 2],
@@ -150,7 +156,7 @@ impl Metrics {
     }
 
     /// Queued requests by priority, highest first, and how fast the queue drains.
-    pub fn queue(&self, depths: [usize; 4], drained_per_s: f64) {
+    pub fn queue(&self, depths: [usize; CLASSES], drained_per_s: f64) {
         self.queue_depth.iter().zip(depths).for_each(|(gauge, depth)| gauge.set(depth as i64));
         self.drain_rate.set(drained_per_s);
     }

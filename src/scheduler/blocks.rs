@@ -42,8 +42,13 @@ impl Scheduler {
             if running.table.grow(chunk.tokens.end as usize, pool).is_ok() {
                 return draft.push(chunk);
             }
-            // Whoever already has its chunk in this step keeps its blocks: the step will write to them.
-            let candidates = self.running.iter().filter(|r| !draft.plan.holds(r.id()));
+            let is_batch = running.is_batch();
+            if self.evict(seq, &mut draft.plan, pool) {
+                continue;
+            }
+            // Whoever already has its chunk in this step keeps its blocks: the step will write to them. A batch takes
+            // nobody else's.
+            let candidates = self.running.iter().filter(|r| !draft.plan.holds(r.id()) && (r.is_batch() || !is_batch));
             match self.config.preemption.victim(candidates, &self.running, self.policy.kind()) {
                 Some(victim) => self.preempt(Preempted { seq: victim, by: seq }, &mut draft.plan, pool),
                 None => return draft.plan.waits.push((seq, Wait::Blocks)),
@@ -55,7 +60,8 @@ impl Scheduler {
         let Some(at) = self.running.iter().position(|r| r.id() == preempted.seq) else { return };
         let waiting = self.running.remove(at).preempt(pool);
         // Preempted sequences stand at the head in the order of their arrival, before everyone who never ran.
-        let at = self.waiting.iter().position(|w| w.arrival > waiting.arrival).unwrap_or(self.waiting.len());
+        let place = |w: &Waiting| (w.is_batch(), w.arrival);
+        let at = self.waiting.iter().position(|w| place(w) > place(&waiting)).unwrap_or(self.waiting.len());
         self.waiting.insert(at, waiting);
         self.preemptions_total += 1;
         plan.preempted.push(preempted);
@@ -65,25 +71,30 @@ impl Scheduler {
     /// its known tokens, and says which it was.
     pub(super) fn admit(&mut self, draft: &mut Draft, pool: &mut BlockPool) -> Option<Wait> {
         // Who was just preempted must not take the blocks back in the same step.
-        if !draft.plan.preempted.is_empty() {
+        let lost = |w: &Waiting| draft.plan.preempted.iter().any(|preempted| preempted.seq == w.id());
+        if self.waiting.iter().any(lost) {
             return Some(Wait::Blocks);
         }
         let owed = self.blocks_owed(draft, pool);
-        while let Some(waiting) = self.waiting.front() {
+        while let Some(seq) = self.waiting.front().map(Waiting::id) {
             if self.running.len() >= self.seats() {
                 let hot = self.running.len() < self.config.max_num_seqs;
                 return Some(if hot { Wait::Thermal } else { Wait::Seats });
             }
+            self.evict_for_seat(seq, &mut draft.plan, pool);
+            let waiting = self.waiting.front().expect("it is at the front");
+            let known = waiting.known();
             let mut look = self.look_up(waiting, pool);
             // Blocks for all that is known, not only for the first chunk: half a prompt in the pool helps nobody. And for
             // the token to be drawn, or the new one would be the first victim of its own first decode.
-            let needed = pool.blocks_for(waiting.known() + 1) - look.blocks();
+            let needed = pool.blocks_for(known + 1) - look.blocks();
+            while needed + owed > pool.free() && self.evict(seq, &mut draft.plan, pool) {}
             if needed + owed > pool.free() {
                 // The source of a copy is held beside them: a sequence that needs the whole pool would wait for ever.
                 look.give_back_partial(pool);
             }
             let cached = look.reused.as_ref().map_or(0, |reused| reused.tokens(pool.block_size()));
-            let tokens = match draft.affordable(cached, waiting.known() - cached, &self.cost) {
+            let tokens = match draft.affordable(cached, known - cached, &self.cost) {
                 Ok(tokens) => tokens,
                 Err(short) => {
                     look.give_back(pool);

@@ -10,9 +10,10 @@
 //! `Running` always has one. There is no prefill phase: a sequence has known tokens and computed
 //! tokens, a step brings the second closer to the first, and who reaches the end draws.
 //!
-//! `planning` makes the plan: a [`policy`] says who goes first, [`StepCost`] how much prefill fits beside decodes, `preempt`
+//! `background` keeps batches out of everyone's way; `planning` makes the plan: a [`policy`] says who goes first, [`StepCost`] how much prefill fits beside decodes, `preempt`
 //! who yields when the pool runs dry.
 
+mod background;
 mod blocks;
 mod budget;
 mod cost;
@@ -31,6 +32,7 @@ use crate::request::{Event, FinishReason, Request, RequestError};
 use crate::step::{BatchChunk, Guidance, Outcome, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId};
 
+use background::Aside;
 pub use cost::{StepCost, StepLoad};
 pub use plan::{Chunk, Found, StepPlan};
 pub use policy::thermal;
@@ -71,10 +73,12 @@ pub struct Scheduler {
     policy: PolicyExecutor,
     cost: StepCost,
     heat: Level,
-    /// Admission order; preempted sequences are at the head, the oldest first.
+    /// Admission order, batches last; of each, preempted sequences are at the head, the oldest first.
     waiting: VecDeque<Waiting>,
     /// In the order of arrival, oldest first: the oldest takes blocks before anyone else can.
     running: Vec<Running>,
+    /// Batches while others plan; empty between plans.
+    aside: Aside,
     arrivals: u64,
     preemptions_total: u64,
     /// Sources of the copies that the plan under way orders.
@@ -91,6 +95,7 @@ impl Scheduler {
             heat: Level::Nominal,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            aside: Aside::default(),
             arrivals: 0,
             preemptions_total: 0,
             pinned: Vec::new(),
@@ -127,10 +132,12 @@ impl Scheduler {
         &self.cost
     }
 
-    /// To the tail of the waiting queue.
+    /// To the tail of its part of the waiting queue.
     pub fn submit(&mut self, request: Request) {
-        self.waiting.push_back(Waiting::new(request, self.arrivals));
+        let waiting = Waiting::new(request, self.arrivals);
         self.arrivals += 1;
+        let at = if waiting.is_batch() { self.waiting.len() } else { self.waiting.partition_point(|w| !w.is_batch()) };
+        self.waiting.insert(at, waiting);
     }
 
     /// The plan in physical terms.
@@ -253,6 +260,8 @@ impl Scheduler {
     }
 }
 
+#[cfg(test)]
+mod background_tests;
 #[cfg(test)]
 mod change_tests;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! How a step is planned.
 //!
 //! ```text
-//! policy's order ─▶ decodes ─▶ prompts under way ─▶ admissions ─▶ decodes that found no token before
+//! policy's order ─▶ decodes ─▶ prompts under way ─▶ admissions ─▶ decodes that found no token before ─▶ batches
 //! ```
 //! Decodes take their blocks first and by age, whoever comes first in the budget: an old sequence must find those whose
 //! blocks it may take still without a chunk.
@@ -37,6 +37,7 @@ impl Scheduler {
         }
         self.running.iter_mut().filter(|r| r.is_decoding()).for_each(|r| _ = r.token_at.get_or_insert(now));
         let mut draft = Draft::new(self.config.max_num_batched_tokens, self.sequences_per_step());
+        let yields = self.set_aside();
         let starved = self.starved_prompt(draft.tokens);
         let slots = draft.slots_beside(starved.map(|(_, tokens)| tokens));
         let turn = self.turn(slots);
@@ -47,11 +48,16 @@ impl Scheduler {
         draft.to_come = self.decodes_to_come(&draft);
         let prompts = starved.map(|(seq, _)| seq).into_iter().chain(turn.prefill_ids.iter().copied());
         self.extend_prompts(prompts, &mut draft, pool);
-        let prompts_wait =
+        let mut prompts_wait =
             if turn.prefill_ids.is_empty() { Some(Wait::DecodeBurst) } else { self.admit(&mut draft, pool) };
         self.extend_late_decodes(&turn, &mut draft, pool);
         self.extend_oldest_if_nobody(&mut draft, pool);
         self.speculate(&mut draft, pool);
+        if yields {
+            self.bring_back();
+            prompts_wait = prompts_wait.or(self.fill(&mut draft, pool));
+            self.extend_oldest_if_nobody(&mut draft, pool);
+        }
         let plan = self.settle(draft, prompts_wait);
         (!plan.chunks.is_empty()).then_some(plan)
     }
@@ -167,7 +173,7 @@ impl Scheduler {
     }
 
     /// Prompts under way, in the given order.
-    fn extend_prompts(&mut self, order: impl Iterator<Item = SeqId>, draft: &mut Draft, pool: &mut BlockPool) {
+    pub(super) fn extend_prompts(&mut self, order: impl Iterator<Item = SeqId>, draft: &mut Draft, pool: &mut BlockPool) {
         for seq in order {
             let Some(running) = self.find(seq).filter(|_| !draft.plan.holds(seq)) else { continue };
             match draft.affordable(running.computed as usize, running.remaining(), &self.cost) {

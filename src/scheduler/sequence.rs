@@ -2,7 +2,7 @@
 
 use crate::kv::{BlockPool, BlockTable, Node};
 use crate::report::{SequenceView, Stage};
-use crate::request::{FinishReason, Request};
+use crate::request::{FinishReason, Priority, Request};
 use crate::units::{Micros, SeqId, TokenId};
 
 use super::plan::Chunk;
@@ -69,6 +69,11 @@ impl Waiting {
 
     pub fn request(&self) -> &Request {
         &self.request
+    }
+
+    /// It yields to everyone who is no batch's.
+    pub fn is_batch(&self) -> bool {
+        self.request.priority() == Priority::Batch
     }
 
     /// Tokens to compute before the next one can be drawn.
@@ -157,6 +162,10 @@ impl Running {
 
     pub fn request(&self) -> &Request {
         &self.request
+    }
+
+    pub fn is_batch(&self) -> bool {
+        self.request.priority() == Priority::Batch
     }
 
     pub fn tokens(&self) -> &[TokenId] {
