@@ -159,6 +159,8 @@ fn caught(metrics: &Metrics, _panic: Box<dyn Any + Send>) -> Response {
 }
 
 #[cfg(test)]
+mod batch_tests;
+#[cfg(test)]
 mod error_docs;
 #[cfg(test)]
 mod testing;

@@ -299,16 +299,20 @@ async fn validate(store: &Store, batch: &Batch, now: i64) -> Result<(), StoreErr
         let fault = LineFault { line: 0, code: "invalid_input_file", param: Some("input_file_id"), message };
         return store.fail_batch(&batch.id, &wording::faults(&[fault]), now).await;
     };
-    let (mut at, mut number) = (-1, 0);
+    let (mut at, mut number, mut total) = (-1, 0, 0);
     let mut items = Vec::new();
     let mut faults = Vec::new();
     while let Some(part) = store.part(&file, at).await? {
         at = part.at;
         for text in part.content.lines() {
             number += 1;
+            if text.trim().is_empty() {
+                continue;
+            }
             match lines::parse(number, text) {
                 Ok(line) if line.url != batch.endpoint => faults.push(wording::mismatched(number, batch)),
                 Ok(line) => {
+                    total += 1;
                     items.push(NewItem { line: number as i64, custom_id: line.custom_id, request: line.body });
                 }
                 Err(fault) => faults.push(fault),
@@ -327,7 +331,7 @@ async fn validate(store: &Store, batch: &Batch, now: i64) -> Result<(), StoreErr
         return store.fail_batch(&batch.id, &wording::faults(&faults), now).await;
     }
     store.add_items(&batch.id, &items).await?;
-    store.start_batch(&batch.id, number as i64, now).await
+    store.start_batch(&batch.id, total, now).await
 }
 
 /// Lines without an answer get an error instead.

@@ -109,24 +109,24 @@ pub(super) fn solo(seq: u64, job: &Job) -> Vec<TokenId> {
 
 /// What a run did.
 #[derive(Debug, Default)]
-struct Run {
-    outputs: HashMap<u64, Vec<TokenId>>,
+pub(super) struct Run {
+    pub(super) outputs: HashMap<u64, Vec<TokenId>>,
     ended: HashMap<u64, usize>,
     /// First admissions, in order.
     admitted: Vec<u64>,
     steps: usize,
     peak_blocks: usize,
     mixed_steps: usize,
-    preemptions: u64,
+    pub(super) preemptions: u64,
     /// Prompt tokens found in the cache by sequences that ran for the first time.
     cached: usize,
     /// Tokens computed, but for those that only extended a completion.
     prefilled: usize,
-    trace: Vec<String>,
+    pub(super) trace: Vec<String>,
 }
 
 /// Drives the jobs to their ends, recounting the pool after each step.
-fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Run {
+pub(super) fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Run {
     let mut pool = BlockPool::new(num_blocks, block_size);
     let mut model = PagedModel { slots: vec![None; num_blocks * block_size], block_size };
     let mut scheduler = Scheduler::new(config);
@@ -325,7 +325,7 @@ fn a_failed_sequence_leaves_alone() {
 }
 
 pub(super) fn any_job() -> impl Strategy<Value = Job> {
-    let priority = prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low)];
+    let priority = prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low), Just(Priority::Batch)];
     (1usize..30, 1usize..20, 0usize..30, prop::option::weighted(0.2, 0usize..60), priority)
         .prop_map(|(prompt, output, arrival, abort, priority)| Job { prompt, output, arrival, abort, priority })
 }

@@ -211,7 +211,8 @@ impl Store {
                  WHERE id = $1 AND status = 'in_progress'"
             }
             BatchStatus::Cancelled => {
-                "UPDATE batches SET status = $2, output_file_id = $3, error_file_id = $4, cancelled_ms = $5 \
+                "UPDATE batches SET status = $2, output_file_id = $3, error_file_id = $4, cancelled_ms = $5, \
+                 total = CASE WHEN total < completed + failed THEN completed + failed ELSE total END \
                  WHERE id = $1 AND status = 'cancelling'"
             }
             _ => {

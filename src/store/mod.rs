@@ -122,4 +122,6 @@ fn page<T>(rows: Vec<AnyRow>, limit: usize, read: impl Fn(&AnyRow) -> sqlx::Resu
 }
 
 #[cfg(test)]
+pub mod testing;
+#[cfg(test)]
 mod tests;

@@ -10,10 +10,18 @@ use source::{Source, is_word};
 /// Room → rooms it may use (`ARCHITECTURE.md`). The vocabulary (`request`, `step`, `report`, `units`) is open to all.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("main", &["app", "config", "probe"]),
-    ("app", &["api", "clock", "config", "engine", "generate", "intake", "metrics", "model", "scheduler", "text"]),
-    ("config", &["intake", "model", "scheduler", "text"]),
+    (
+        "app",
+        &[
+            "api", "clock", "config", "engine", "generate", "intake", "jobs", "metrics", "model", "scheduler", "store",
+            "text",
+        ],
+    ),
+    ("config", &["intake", "jobs", "model", "scheduler", "store", "text"]),
     ("probe", &[]),
-    ("api", &["clock", "engine", "generate", "grammar", "metrics"]),
+    ("api", &["clock", "engine", "generate", "grammar", "jobs", "metrics", "store"]),
+    ("jobs", &["clock", "store"]),
+    ("store", &[]),
     ("generate", &["clock", "engine", "grammar", "text"]),
     ("engine", &["clock", "grammar", "intake", "kv", "metrics", "model", "sampling", "scheduler"]),
     ("scheduler", &["kv"]),
