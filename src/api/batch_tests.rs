@@ -44,7 +44,11 @@ async fn uploaded(scene: &mut Scene, content: &str) -> Value {
 
 fn check(answer: &Answer, status: u16, code: &str, param: Option<&str>, says: &str) {
     let error = answer.error();
-    assert_eq!((answer.status.as_u16(), &error["code"], &error["param"]), (status, &json!(code), &json!(param)), "{error}");
+    assert_eq!(
+        (answer.status.as_u16(), &error["code"], &error["param"]),
+        (status, &json!(code), &json!(param)),
+        "{error}"
+    );
     assert!(error["message"].as_str().unwrap().contains(says), "{error}");
 }
 
@@ -61,7 +65,10 @@ async fn a_file_comes_back_as_it_was_sent() {
     assert_eq!(file, expected);
     assert_eq!(scene.send(get_request(&format!("/v1/files/{id}"))).await.json(), file);
     let read = scene.send(get_request(&format!("/files/{id}/content"))).await;
-    assert_eq!((read.body.as_ref(), &read.headers["x-content-type-options"]), (content.as_bytes(), &"nosniff".parse().unwrap()));
+    assert_eq!(
+        (read.body.as_ref(), &read.headers["x-content-type-options"]),
+        (content.as_bytes(), &"nosniff".parse().unwrap())
+    );
     let gone = scene.send(request(Method::DELETE, &format!("/v1/files/{id}"))).await.json();
     assert_eq!(gone, json!({"id": id, "object": "file", "deleted": true}));
     for path in [format!("/v1/files/{id}"), format!("/v1/files/{id}/content")] {
@@ -131,7 +138,13 @@ async fn ids_that_are_paths_are_the_ids_of_nothing() {
         for path in [format!("/v1/files/{id}"), format!("/v1/files/{id}/content"), format!("/v1/batches/{id}")] {
             check(&scene.send(get_request(&path)).await, 404, "not_found", None, "no such");
         }
-        check(&scene.send(request(Method::DELETE, &format!("/v1/files/{id}"))).await, 404, "not_found", None, "no such");
+        check(
+            &scene.send(request(Method::DELETE, &format!("/v1/files/{id}"))).await,
+            404,
+            "not_found",
+            None,
+            "no such",
+        );
         let cancel = request(Method::POST, &format!("/v1/batches/{id}/cancel"));
         check(&scene.send(cancel).await, 404, "not_found", None, "no such");
     }
@@ -173,7 +186,10 @@ async fn a_batch_begins_with_its_validation() {
     });
     let batch = scene.send(json_post("/v1/batches", &asked)).await.json();
     let id = batch["id"].as_str().unwrap();
-    assert_eq!((&batch["object"], &batch["status"], &batch["metadata"]), (&json!("batch"), &json!("validating"), &json!({"job": "ü"})));
+    assert_eq!(
+        (&batch["object"], &batch["status"], &batch["metadata"]),
+        (&json!("batch"), &json!("validating"), &json!({"job": "ü"}))
+    );
     assert_eq!((&batch["created_at"], &batch["expires_at"]), (&json!(1_700_000_000), &json!(1_700_086_400)));
     assert_eq!(batch["request_counts"], json!({"total": 0, "completed": 0, "failed": 0}));
     assert_eq!(scene.send(get_request(&format!("/v1/batches/{id}"))).await.json(), batch);
@@ -182,8 +198,16 @@ async fn a_batch_begins_with_its_validation() {
         let cancelled = scene.send(request(Method::POST, &format!("/v1/batches/{id}/cancel"))).await.json();
         assert_eq!((&cancelled["status"], &cancelled["cancelling_at"]), (&json!("cancelling"), &json!(1_700_000_000)));
     }
-    scene.state.store.close_batch(&scene.state.store.batch(id).await.unwrap().unwrap(), crate::store::BatchStatus::Cancelled, 1).await.unwrap();
-    assert_eq!(scene.send(request(Method::POST, &format!("/v1/batches/{id}/cancel"))).await.json()["status"], "cancelled");
+    scene
+        .state
+        .store
+        .close_batch(&scene.state.store.batch(id).await.unwrap().unwrap(), crate::store::BatchStatus::Cancelled, 1)
+        .await
+        .unwrap();
+    assert_eq!(
+        scene.send(request(Method::POST, &format!("/v1/batches/{id}/cancel"))).await.json()["status"],
+        "cancelled"
+    );
 }
 
 #[tokio::test]
@@ -231,8 +255,9 @@ async fn a_full_store_is_told_and_keeps_what_it_has() {
     scene.state.max_file_bytes = 8 << 20;
     let kept = uploaded(&mut scene, LINE).await["id"].clone();
     let large = "x".repeat(40 << 10);
-    let lines: String =
-        (0..60).map(|n| LINE.replace("\"a\"", &format!("\"{n}\"")).replace("\"x\"", &format!("\"{large}\"")) + "\n").collect();
+    let lines: String = (0..60)
+        .map(|n| LINE.replace("\"a\"", &format!("\"{n}\"")).replace("\"x\"", &format!("\"{large}\"")) + "\n")
+        .collect();
     let answer = scene.send(upload(&lines)).await;
     check(&answer, 507, "insufficient_storage", None, "no room");
     assert_eq!(answer.headers["x-should-retry"], "false");
@@ -247,7 +272,8 @@ async fn the_operators_changes_can_be_read_back() {
     let mut scene = Scene::new();
     let list = scene.send(get_request("/admin/audit")).await.json();
     assert_eq!(list["data"], json!([]));
-    let entry = crate::store::AuditEntry::new(1_700_000_000_500, "me at 127.0.0.1:5", "policy", "fair", "latency_first");
+    let entry =
+        crate::store::AuditEntry::new(1_700_000_000_500, "me at 127.0.0.1:5", "policy", "fair", "latency_first");
     scene.state.store.record(std::slice::from_ref(&entry)).await.unwrap();
     let list = scene.send(get_request("/admin/audit?limit=1")).await.json();
     let expected = json!({

@@ -106,10 +106,7 @@ pub fn router(state: State) -> Router {
         .route("/detokenize", post(openai::tokenize::detokenize))
         .route("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete))
         // An upload is bounded by its own limit, as it comes.
-        .route(
-            "/files",
-            get(openai::files::list).merge(post(openai::files::upload).layer(DefaultBodyLimit::disable())),
-        )
+        .route("/files", get(openai::files::list).merge(post(openai::files::upload).layer(DefaultBodyLimit::disable())))
         .route("/files/{id}", get(openai::files::one).delete(openai::files::delete))
         .route("/files/{id}/content", get(openai::files::content))
         .route("/batches", get(openai::batches::list).post(openai::batches::create))

@@ -17,8 +17,8 @@ use crate::engine::permit::Gate;
 use crate::generate::{GeneratorParts, GrammarConfig};
 use crate::intake::Capacity;
 use crate::request::{Event, FinishReason, Limits};
-use crate::store::{self, Store};
 use crate::step::{Logprobs, Sampled};
+use crate::store::{self, Store};
 use crate::text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
 use crate::units::{Micros, TokenId};
 

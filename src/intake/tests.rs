@@ -72,14 +72,8 @@ fn check(config: Config, script: &str, expected: &str) {
         let group = || rest.split(' ').map(|text| Ask::parse(text, now).build());
         let free = || numbers[0] as usize;
         let idle_seats = || numbers.get(1).map_or(free(), |seats| *seats as usize);
-        let situation = |idle| Situation {
-            now,
-            free_seats: free(),
-            idle_seats: idle_seats(),
-            seats: 8,
-            idle,
-            p99_ttft: None,
-        };
+        let situation =
+            |idle| Situation { now, free_seats: free(), idle_seats: idle_seats(), seats: 8, idle, p99_ttft: None };
         match verb {
             "+" => group().for_each(|one| said.extend(intake.push_group(vec![one], now).err().map(|_| "full".into()))),
             "++" => said.extend(intake.push_group(group().collect(), now).err().map(|_| "full".into())),
@@ -278,7 +272,8 @@ fn cancelled_is_gone() {
 
 #[test]
 fn a_batch_never_rises_and_takes_no_seat_that_batches_hold() {
-    let immediate = |priorities| config(|c| c.flush = FlushConfig { strategy: StrategyKind::Immediate, priorities, ..c.flush });
+    let immediate =
+        |priorities| config(|c| c.flush = FlushConfig { strategy: StrategyKind::Immediate, priorities, ..c.flush });
     for config in [immediate(true), immediate(false)] {
         // An hour old, and still behind the low one that just came.
         check(
@@ -317,7 +312,8 @@ fn stats_remember_the_newest_batches() {
     for id in 1..=40u64 {
         let pair = [2 * id, 2 * id + 1].map(|seq| Ask::parse(&format!("a{seq}!h"), Micros(id)).build());
         intake.push_group(pair.to_vec(), Micros(id)).unwrap();
-        let situation = Situation { now: Micros(id), free_seats: 8, idle_seats: 8, seats: 8, idle: false, p99_ttft: None };
+        let situation =
+            Situation { now: Micros(id), free_seats: 8, idle_seats: 8, seats: 8, idle: false, p99_ttft: None };
         assert_eq!(intake.release(&situation).unwrap().id, id);
     }
     let stats = intake.stats();

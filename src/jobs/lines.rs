@@ -33,7 +33,8 @@ pub struct Line {
 /// `{"custom_id", "method", "url", "body"}`, and nothing else.
 pub fn parse(number: usize, text: &str) -> Result<Line, LineFault> {
     let fault = |code, param, message: String| Err(LineFault { line: number, code, param, message });
-    let invalid = |param: &'static str, message: String| fault("invalid_value", Some(param), format!("'{param}' {message}"));
+    let invalid =
+        |param: &'static str, message: String| fault("invalid_value", Some(param), format!("'{param}' {message}"));
     let mut object = match serde_json::from_str(text) {
         Ok(Value::Object(object)) => object,
         Ok(_) => return fault("invalid_json_line", None, "it must be a JSON object".into()),
@@ -121,7 +122,12 @@ impl LineReader {
         let rest = std::mem::take(&mut self.rest);
         let last = if rest.is_empty() { String::new() } else { self.take(rest)? };
         if self.ids.is_empty() {
-            return Err(LineFault { line: 0, code: "empty_file", param: None, message: "the file has no lines".into() });
+            return Err(LineFault {
+                line: 0,
+                code: "empty_file",
+                param: None,
+                message: "the file has no lines".into(),
+            });
         }
         Ok(last)
     }
@@ -190,7 +196,10 @@ mod tests {
     #[test]
     fn a_line_is_what_openai_says() {
         let line = parse(1, GOOD).unwrap();
-        assert_eq!((line.custom_id.as_str(), line.url.as_str(), line.body.as_str()), ("a", "/v1/completions", "{\"prompt\":\"x\"}"));
+        assert_eq!(
+            (line.custom_id.as_str(), line.url.as_str(), line.body.as_str()),
+            ("a", "/v1/completions", "{\"prompt\":\"x\"}")
+        );
         let with = |from: &str, to: &str| parse(7, &GOOD.replace(from, to)).unwrap_err();
         for (from, to, code, param) in [
             (GOOD, "[]", "invalid_json_line", None),

@@ -58,14 +58,7 @@ pub struct Runner {
 
 impl Runner {
     pub fn new(parts: RunnerParts) -> Runner {
-        Runner {
-            parts,
-            lead: None,
-            active: BTreeMap::new(),
-            tasks: JoinSet::new(),
-            finished: Vec::new(),
-            turn: 0,
-        }
+        Runner { parts, lead: None, active: BTreeMap::new(), tasks: JoinSet::new(), finished: Vec::new(), turn: 0 }
     }
 
     /// Until `stop` completes. Lines that are being asked then are given up; they are asked again by whoever runs next.

@@ -28,8 +28,7 @@ impl Scene {
         let (clock, wake) = (Clock::manual(), Arc::new(Notify::new()));
         let (stop, stopped) = oneshot::channel();
         let config = Config { concurrency };
-        let parts =
-            RunnerParts { store: store.clone(), answerer, clock: clock.clone(), config, wake: wake.clone() };
+        let parts = RunnerParts { store: store.clone(), answerer, clock: clock.clone(), config, wake: wake.clone() };
         let task = tokio::spawn(Runner::new(parts).run(async {
             let _ = stopped.await;
         }));
@@ -145,7 +144,8 @@ async fn every_line_is_answered_in_its_place() {
         assert_eq!(ids(&output), expected);
         let first = &output[0];
         assert_eq!(first.as_object().unwrap().keys().collect::<Vec<_>>(), ["id", "custom_id", "response", "error"]);
-        let response = json!({"status_code": 200, "request_id": "req-1", "body": {"echo": 0, "url": "/v1/completions"}});
+        let response =
+            json!({"status_code": 200, "request_id": "req-1", "body": {"echo": 0, "url": "/v1/completions"}});
         assert_eq!((&first["response"], &first["error"]), (&response, &Value::Null));
         let errors = scene.lines(batch.error_file_id.as_ref()).await;
         assert_eq!((errors.len(), &errors[0]["response"]["status_code"]), (50, &json!(400)));

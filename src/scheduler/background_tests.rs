@@ -34,12 +34,7 @@ fn a_batch_fills_what_is_left_of_a_step() {
 #[test]
 fn whoever_comes_has_a_seat_in_the_next_step_and_goes_first() {
     let config = Config { max_num_seqs: 2, max_num_batched_tokens: 4, ..ROOMY };
-    check(
-        "~2+4 ~2+4 3+2@2",
-        config,
-        16,
-        "a[0..2] b[0..2]; a+1 b+1; c[0..3] a+1 preempt b; c+1 a+1; b[0..4]; b+1",
-    );
+    check("~2+4 ~2+4 3+2@2", config, 16, "a[0..2] b[0..2]; a+1 b+1; c[0..3] a+1 preempt b; c+1 a+1; b[0..4]; b+1");
 }
 
 #[test]
@@ -55,7 +50,8 @@ fn a_batch_that_was_passed_over_for_long_stays_behind() {
     let run = run(&jobs, config, 16, 4);
     let steps: Vec<&String> = run.trace.iter().take_while(|step| step.contains("b+1") || step.contains('[')).collect();
     assert!(steps.iter().filter(|step| step.contains("b+1 c+1")).count() >= 10, "{:?}", run.trace);
-    let urgent = run.trace.iter().rposition(|step| step.contains('b') && step.contains('c')).expect("they decode together");
+    let urgent =
+        run.trace.iter().rposition(|step| step.contains('b') && step.contains('c')).expect("they decode together");
     assert!(run.trace[..=urgent].iter().skip(2).all(|step| !step.contains('a')), "{:?}", run.trace);
 }
 
@@ -68,7 +64,8 @@ fn a_batch_waits_where_one_that_is_none_found_no_blocks() {
 /// What a plan gives to those that are no batches.
 fn urgent(step: &str, jobs: &[Job]) -> String {
     let is_urgent = |word: &&str| jobs[usize::from(word.as_bytes()[0] - b'a')].priority != Priority::Batch;
-    let words: Vec<&str> = step.split(' ').filter(|word| *word != "preempt" && !word.is_empty()).filter(is_urgent).collect();
+    let words: Vec<&str> =
+        step.split(' ').filter(|word| *word != "preempt" && !word.is_empty()).filter(is_urgent).collect();
     words.join(" ")
 }
 

@@ -173,7 +173,12 @@ impl Scheduler {
     }
 
     /// Prompts under way, in the given order.
-    pub(super) fn extend_prompts(&mut self, order: impl Iterator<Item = SeqId>, draft: &mut Draft, pool: &mut BlockPool) {
+    pub(super) fn extend_prompts(
+        &mut self,
+        order: impl Iterator<Item = SeqId>,
+        draft: &mut Draft,
+        pool: &mut BlockPool,
+    ) {
         for seq in order {
             let Some(running) = self.find(seq).filter(|_| !draft.plan.holds(seq)) else { continue };
             match draft.affordable(running.computed as usize, running.remaining(), &self.cost) {

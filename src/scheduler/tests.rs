@@ -325,7 +325,8 @@ fn a_failed_sequence_leaves_alone() {
 }
 
 pub(super) fn any_job() -> impl Strategy<Value = Job> {
-    let priority = prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low), Just(Priority::Batch)];
+    let priority =
+        prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low), Just(Priority::Batch)];
     (1usize..30, 1usize..20, 0usize..30, prop::option::weighted(0.2, 0usize..60), priority)
         .prop_map(|(prompt, output, arrival, abort, priority)| Job { prompt, output, arrival, abort, priority })
 }

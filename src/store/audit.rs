@@ -39,7 +39,8 @@ impl Store {
     pub async fn record(&self, entries: &[AuditEntry]) -> Result<()> {
         let mut transaction = self.begin().await?;
         for entry in entries {
-            let insert = "INSERT INTO audit (id, at_ms, actor, what, from_value, to_value) VALUES ($1, $2, $3, $4, $5, $6)";
+            let insert =
+                "INSERT INTO audit (id, at_ms, actor, what, from_value, to_value) VALUES ($1, $2, $3, $4, $5, $6)";
             let AuditEntry { id, at_ms, actor, what, from, to } = entry;
             let query = sqlx::query(insert).bind(id).bind(at_ms).bind(actor).bind(what).bind(from).bind(to);
             query.execute(&mut *transaction).await?;
@@ -56,7 +57,8 @@ impl Store {
             let Some(found) = found else { return Ok(None) };
             (at, id) = (found.try_get(0)?, after.clone());
         }
-        let select = "SELECT * FROM audit WHERE at_ms < $1 OR (at_ms = $1 AND id < $2) ORDER BY at_ms DESC, id DESC LIMIT $3";
+        let select =
+            "SELECT * FROM audit WHERE at_ms < $1 OR (at_ms = $1 AND id < $2) ORDER BY at_ms DESC, id DESC LIMIT $3";
         let query = sqlx::query(select).bind(at).bind(id).bind(paging.limit as i64 + 1);
         page(query.fetch_all(pool).await?, paging.limit, AuditEntry::read).map(Some)
     }

@@ -137,7 +137,8 @@ impl Store {
     }
 
     pub async fn batch(&self, id: &str) -> Result<Option<Batch>> {
-        let row = sqlx::query("SELECT * FROM batches WHERE id = $1").bind(id).fetch_optional(self.pool().await?).await?;
+        let row =
+            sqlx::query("SELECT * FROM batches WHERE id = $1").bind(id).fetch_optional(self.pool().await?).await?;
         Ok(row.as_ref().map(Batch::read).transpose()?)
     }
 
@@ -146,7 +147,8 @@ impl Store {
         let pool = self.pool().await?;
         let (mut at, mut id) = (i64::MAX, String::new());
         if let Some(after) = &paging.after {
-            let found = sqlx::query("SELECT created_ms FROM batches WHERE id = $1").bind(after).fetch_optional(pool).await?;
+            let found =
+                sqlx::query("SELECT created_ms FROM batches WHERE id = $1").bind(after).fetch_optional(pool).await?;
             let Some(found) = found else { return Ok(None) };
             (at, id) = (found.try_get(0)?, after.clone());
         }
@@ -194,7 +196,8 @@ impl Store {
 
     /// Every line has its answer.
     pub async fn finalize_batch(&self, id: &str, now_ms: i64) -> Result<()> {
-        let update = "UPDATE batches SET status = 'finalizing', finalizing_ms = $2 WHERE id = $1 AND status = 'in_progress'";
+        let update =
+            "UPDATE batches SET status = 'finalizing', finalizing_ms = $2 WHERE id = $1 AND status = 'in_progress'";
         sqlx::query(update).bind(id).bind(now_ms).execute(self.pool().await?).await?;
         Ok(())
     }

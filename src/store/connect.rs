@@ -49,6 +49,13 @@ pub(super) async fn open(config: &Config) -> Result<Opened, StoreError> {
 
 fn pool(config: &Config) -> AnyPoolOptions {
     let options = AnyPoolOptions::new().acquire_timeout(ACQUIRE).min_connections(1);
+    // A full SQLite ends a transaction by itself, which sqlx does not notice: the connection could begin no other.
+    let options = options.after_release(|connection, _| {
+        Box::pin(async move {
+            connection.ping().await?;
+            Ok(!connection.is_in_transaction())
+        })
+    });
     match config.location {
         // What is in memory ends with its connection.
         Location::Memory => options.max_connections(1).idle_timeout(None).max_lifetime(None),
@@ -67,7 +74,8 @@ struct Pragmas {
 impl Pragmas {
     fn of(config: &Config) -> Pragmas {
         let file = matches!(config.location, Location::File(_));
-        Pragmas { sqlite: file || config.location == Location::Memory, file, max_mib: config.max_mib }
+        let max_mib = config.max_mib.filter(|_| file);
+        Pragmas { sqlite: file || config.location == Location::Memory, file, max_mib }
     }
 
     /// Sets them and reads them back: a database that does not obey would lose what it acknowledged.
@@ -113,7 +121,10 @@ fn lock(path: &Path) -> Result<File, String> {
     name.push("-lock");
     let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&name);
     let mut file = open.map_err(|error| {
-        format!("{}: {error}; name another place with store.url (--store), or `memory` to keep nothing", Path::new(&name).display())
+        format!(
+            "{}: {error}; name another place with store.url (--store), or `memory` to keep nothing",
+            Path::new(&name).display()
+        )
     })?;
     match file.try_lock() {
         Ok(()) => {

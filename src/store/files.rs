@@ -108,7 +108,8 @@ impl Store {
 
     /// `None` if it was never there, is not there yet, or no more.
     pub async fn file(&self, id: &str, now_ms: i64) -> Result<Option<FileObject>> {
-        let select = "SELECT * FROM files WHERE id = $1 AND status = 'processed' AND (expires_ms IS NULL OR expires_ms > $2)";
+        let select =
+            "SELECT * FROM files WHERE id = $1 AND status = 'processed' AND (expires_ms IS NULL OR expires_ms > $2)";
         let row = sqlx::query(select).bind(id).bind(now_ms).fetch_optional(self.pool().await?).await?;
         Ok(row.as_ref().map(FileObject::read).transpose()?)
     }
@@ -118,7 +119,8 @@ impl Store {
         let pool = self.pool().await?;
         let (mut at, mut id) = if query.oldest_first { (i64::MIN, String::new()) } else { (i64::MAX, String::new()) };
         if let Some(after) = &query.paging.after {
-            let found = sqlx::query("SELECT created_ms FROM files WHERE id = $1").bind(after).fetch_optional(pool).await?;
+            let found =
+                sqlx::query("SELECT created_ms FROM files WHERE id = $1").bind(after).fetch_optional(pool).await?;
             let Some(found) = found else { return Ok(None) };
             (at, id) = (found.try_get(0)?, after.clone());
         }
@@ -140,7 +142,8 @@ impl Store {
         let pool = self.pool().await?;
         let rows = match &file.origin {
             Origin::Uploaded => {
-                let select = "SELECT part, content FROM file_parts WHERE file_id = $1 AND part > $2 ORDER BY part LIMIT 1";
+                let select =
+                    "SELECT part, content FROM file_parts WHERE file_id = $1 AND part > $2 ORDER BY part LIMIT 1";
                 sqlx::query(select).bind(&file.id).bind(at).fetch_all(pool).await?
             }
             Origin::Written { batch, outcome } => {

@@ -33,7 +33,8 @@ mod tests {
     fn the_texts_are_portable() {
         for (_, name, sql) in STEPS {
             let upper = sql.to_uppercase();
-            for word in ["BOOLEAN", "TIMESTAMP", "SERIAL", "AUTOINCREMENT", "BYTEA", "BLOB", "NOW()", " DATE ", "JSONB"] {
+            for word in ["BOOLEAN", "TIMESTAMP", "SERIAL", "AUTOINCREMENT", "BYTEA", "BLOB", "NOW()", " DATE ", "JSONB"]
+            {
                 assert!(!upper.contains(word), "{name}: {word}");
             }
         }

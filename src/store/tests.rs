@@ -68,7 +68,9 @@ async fn files_come_in_parts_and_are_seen_whole() {
         assert_eq!(content(&store, "file-a").await, "{\"ü\"}\nlast");
         assert_eq!(store.file("file-a", 100).await.unwrap(), None, "its time is over");
         assert!(store.delete_file("file-a").await.unwrap() && !store.delete_file("file-a").await.unwrap());
-        assert!(store.part(&FileObject { origin: Origin::Uploaded, ..store_file("file-a") }, -1).await.unwrap().is_none());
+        assert!(
+            store.part(&FileObject { origin: Origin::Uploaded, ..store_file("file-a") }, -1).await.unwrap().is_none()
+        );
     }
 }
 
@@ -122,9 +124,11 @@ async fn a_line_is_answered_once_and_counted_once() {
         store.add_items("batch_a", &[item(3), item(4)]).await.unwrap();
         store.start_batch("batch_a", 4, 10).await.unwrap();
         assert_eq!(store.open_items("batch_a", 1, 2).await.unwrap(), [item(2), item(3)]);
-        let first = [finished("batch_a", 1, Outcome::Completed, "one"), finished("batch_a", 3, Outcome::Failed, "three")];
+        let first =
+            [finished("batch_a", 1, Outcome::Completed, "one"), finished("batch_a", 3, Outcome::Failed, "three")];
         store.finish_items(&first).await.unwrap();
-        let again = [finished("batch_a", 1, Outcome::Failed, "other"), finished("batch_a", 4, Outcome::Completed, "fôur")];
+        let again =
+            [finished("batch_a", 1, Outcome::Failed, "other"), finished("batch_a", 4, Outcome::Completed, "fôur")];
         store.finish_items(&again).await.unwrap();
         let counted = store.batch("batch_a").await.unwrap().unwrap();
         assert_eq!((counted.total, counted.completed, counted.failed), (4, 2, 1));

@@ -13,7 +13,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "app",
         &[
-            "api", "clock", "config", "engine", "generate", "intake", "jobs", "metrics", "model", "scheduler", "store",
+            "api",
+            "clock",
+            "config",
+            "engine",
+            "generate",
+            "intake",
+            "jobs",
+            "metrics",
+            "model",
+            "scheduler",
+            "store",
             "text",
         ],
     ),

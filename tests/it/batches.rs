@@ -63,7 +63,8 @@ async fn until(server: &Server, id: &str, what: &str, holds: impl Fn(&Value) -> 
 }
 
 async fn ends(server: &Server, id: &str) -> Value {
-    let over = |batch: &Value| ["completed", "failed", "expired", "cancelled"].iter().any(|end| batch["status"] == *end);
+    let over =
+        |batch: &Value| ["completed", "failed", "expired", "cancelled"].iter().any(|end| batch["status"] == *end);
     until(server, id, "over", over).await
 }
 
@@ -72,7 +73,10 @@ fn line(id: usize, body: Value) -> Value {
 }
 
 fn story(id: usize, tokens: usize) -> Value {
-    line(id, json!({"prompt": format!("Number {id} was"), "max_tokens": tokens, "temperature": 0.7, "seed": id, "ignore_eos": true}))
+    line(
+        id,
+        json!({"prompt": format!("Number {id} was"), "max_tokens": tokens, "temperature": 0.7, "seed": id, "ignore_eos": true}),
+    )
 }
 
 /// What does not differ from request to request.
@@ -92,7 +96,8 @@ async fn a_batch_answers_as_the_route_does() {
     assert_eq!(batch["request_counts"], json!({"total": 8, "completed": 6, "failed": 2}));
     let output = content(&server, &batch["output_file_id"]).await;
     for answer in &output {
-        let id: usize = answer["custom_id"].as_str().and_then(|id| id.strip_prefix("line-")?.parse().ok()).expect("an id");
+        let id: usize =
+            answer["custom_id"].as_str().and_then(|id| id.strip_prefix("line-")?.parse().ok()).expect("an id");
         let (_, alone) = post(server.at("/v1/completions"), lines[id]["body"].clone()).await;
         let response = &answer["response"];
         assert_eq!((&response["status_code"], said(&response["body"])), (&json!(200), said(&alone)));
@@ -101,9 +106,21 @@ async fn a_batch_answers_as_the_route_does() {
     let errors = content(&server, &batch["error_file_id"]).await;
     let faults: Vec<_> = errors
         .iter()
-        .map(|line| (line["custom_id"].clone(), line["response"]["status_code"].clone(), line["response"]["body"]["error"]["code"].clone()))
+        .map(|line| {
+            (
+                line["custom_id"].clone(),
+                line["response"]["status_code"].clone(),
+                line["response"]["body"]["error"]["code"].clone(),
+            )
+        })
         .collect();
-    assert_eq!(faults, [(json!("line-3"), json!(400), json!("invalid_value")), (json!("line-5"), json!(404), json!("model_not_found"))]);
+    assert_eq!(
+        faults,
+        [
+            (json!("line-3"), json!(400), json!("invalid_value")),
+            (json!("line-5"), json!(404), json!("model_not_found"))
+        ]
+    );
     assert_eq!(get(&server, "/v1/batches").await["data"][0], batch);
 
     let chat = json!({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "A fox."}], "max_tokens": 5}});
@@ -128,11 +145,16 @@ async fn a_request_does_not_wait_for_a_batch() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     for n in 0..4 {
-        let (status, answer) = post(server.at("/v1/completions"), json!({"prompt": "The owl", "max_tokens": 4, "seed": n})).await;
+        let (status, answer) =
+            post(server.at("/v1/completions"), json!({"prompt": "The owl", "max_tokens": 4, "seed": n})).await;
         assert_eq!(status, 200, "{answer}");
     }
     let batch = get(&server, &format!("/v1/batches/{id}")).await;
-    assert_eq!((&batch["status"], &batch["request_counts"]["completed"]), (&json!("in_progress"), &json!(0)), "{batch}");
+    assert_eq!(
+        (&batch["status"], &batch["request_counts"]["completed"]),
+        (&json!("in_progress"), &json!(0)),
+        "{batch}"
+    );
     let (status, cancelled) = post(server.at(&format!("/v1/batches/{id}/cancel")), json!({})).await;
     assert_eq!((status, &cancelled["status"]), (200, &json!("cancelling")));
     let batch = ends(&server, &id).await;
@@ -195,7 +217,10 @@ async fn survives_kills(url: &str, seed: u64) {
     for kill in 0..KILLS {
         // A random number of lines further, and then in the midst of whatever the server does.
         let wanted = (kept.len() + rng.random_range(1..8)).min(total - 2 * (KILLS - kill));
-        let batch = until(&server, &id, "further", |batch| batch["request_counts"]["completed"].as_u64() >= Some(wanted as u64)).await;
+        let batch = until(&server, &id, "further", |batch| {
+            batch["request_counts"]["completed"].as_u64() >= Some(wanted as u64)
+        })
+        .await;
         let seen = batch["request_counts"]["completed"].as_u64().expect("a count") as usize;
         for _ in 0..rng.random_range(0..2_000) {
             std::hint::spin_loop();
@@ -277,7 +302,8 @@ async fn who_changed_the_strategy_can_be_read_after_a_restart() {
     drop(server);
     let server = serve(&url);
     let list = get(&server, "/admin/audit").await;
-    let shown: Vec<_> = list["data"].as_array().expect("a list").iter().map(|e| (&e["what"], &e["from"], &e["to"])).collect();
+    let shown: Vec<_> =
+        list["data"].as_array().expect("a list").iter().map(|e| (&e["what"], &e["from"], &e["to"])).collect();
     let expected = [
         (json!("strategy"), json!("queue_depth"), json!("immediate")),
         (json!("policy"), json!("fair"), json!("latency_first")),

@@ -109,11 +109,8 @@ impl Machine {
     }
 
     fn variables<'a>(&'a self, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-        let always = [
-            ("HF_ENDPOINT", self.url.as_str()),
-            ("HF_HUB_CACHE", self.cache()),
-            ("FOREBAY__STORE__URL", "memory"),
-        ];
+        let always =
+            [("HF_ENDPOINT", self.url.as_str()), ("HF_HUB_CACHE", self.cache()), ("FOREBAY__STORE__URL", "memory")];
         [&always, more].concat()
     }
 

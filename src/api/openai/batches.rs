@@ -85,7 +85,8 @@ fn metadata(value: Value) -> Result<String, RequestError> {
     for (key, value) in &pairs {
         let Some(text) = value.as_str() else { return Err(wrong("metadata", "an object of strings", value)) };
         if key.chars().count() > MAX_KEY_CHARS || text.chars().count() > MAX_VALUE_CHARS {
-            let message = format!("has keys of at most {MAX_KEY_CHARS} characters and values of at most {MAX_VALUE_CHARS}");
+            let message =
+                format!("has keys of at most {MAX_KEY_CHARS} characters and values of at most {MAX_VALUE_CHARS}");
             return Err(RequestError::invalid("metadata", message));
         }
         if key.contains('\0') || text.contains('\0') {
@@ -127,7 +128,8 @@ async fn find(state: &State, id: &str) -> Result<Batch, RequestError> {
 fn object(batch: &Batch) -> Value {
     let seconds = |ms: Option<i64>| ms.map(|ms| ms / 1_000);
     // Written by ourselves.
-    let stored = |text: &Option<String>| text.as_deref().and_then(|text| serde_json::from_str::<Map<_, Value>>(text).ok());
+    let stored =
+        |text: &Option<String>| text.as_deref().and_then(|text| serde_json::from_str::<Map<_, Value>>(text).ok());
     json!({
         "id": batch.id,
         "object": "batch",

@@ -177,10 +177,7 @@ fn refused(fault: LineFault) -> RequestError {
 }
 
 /// A client may be slow, but not silent.
-async fn patiently<T>(
-    state: &State,
-    next: impl Future<Output = Result<T, MultipartError>>,
-) -> Result<T, RequestError> {
+async fn patiently<T>(state: &State, next: impl Future<Output = Result<T, MultipartError>>) -> Result<T, RequestError> {
     let patience = state.body.read_timeout;
     match timeout(patience, next).await {
         Ok(Ok(value)) => Ok(value),
@@ -203,7 +200,8 @@ pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Answer {
     let purpose = query.take("purpose");
     query.finish()?;
     let now_ms = state.clock.unix_millis();
-    let page = state.store.files(&FileQuery { paging, oldest_first, purpose, now_ms }).await.map_err(RequestError::from)?;
+    let page =
+        state.store.files(&FileQuery { paging, oldest_first, purpose, now_ms }).await.map_err(RequestError::from)?;
     Ok(Json(lists::list(page, object)?))
 }
 

@@ -29,9 +29,11 @@ impl Query {
     pub fn paging(&mut self, default: usize, most: usize) -> Result<Paging, RequestError> {
         let limit = match self.take("limit") {
             None => default,
-            Some(text) => text.parse().ok().filter(|limit| (1..=most).contains(limit)).ok_or_else(|| {
-                RequestError::invalid("limit", format!("must be an integer from 1 to {most}"))
-            })?,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|limit| (1..=most).contains(limit))
+                .ok_or_else(|| RequestError::invalid("limit", format!("must be an integer from 1 to {most}")))?,
         };
         Ok(Paging { after: self.take("after"), limit })
     }
@@ -81,8 +83,12 @@ mod tests {
         let good = format!("file-{}", "0a".repeat(16));
         assert_eq!(checked(&good), Ok(good.clone()));
         let long = "x".repeat(8_192);
-        for bad in ["", "file-", "../../etc/passwd", "file-..%2f", "/etc/passwd", "file-\0", "FILE-", &long, &good[1..]] {
-            assert!(matches!(checked(bad), Err(RequestError::NotFound { what: "file", id }) if id.len() <= 80), "{bad}");
+        for bad in ["", "file-", "../../etc/passwd", "file-..%2f", "/etc/passwd", "file-\0", "FILE-", &long, &good[1..]]
+        {
+            assert!(
+                matches!(checked(bad), Err(RequestError::NotFound { what: "file", id }) if id.len() <= 80),
+                "{bad}"
+            );
         }
         assert!(checked(&good.to_uppercase()).is_err() && checked(&format!("{good}0")).is_err());
     }
