@@ -3,7 +3,7 @@
 CARGO ?= cargo
 PYTHON ?= python3
 VENV := .venv
-CLIENTS := openai==3.52.0 langchain-openai==1.7.3 litellm==1.83.0 jsonschema==4.26.0
+CLIENTS := openai==3.52.0 anthropic==2.12.0 langchain-openai==1.7.3 litellm==1.83.0 jsonschema==4.26.0
 NODE_CLIENTS := openai@6.49.0
 
 .DEFAULT_GOAL := help

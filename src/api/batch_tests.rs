@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::http::{Method, Request};
 use serde_json::{Value, json};
 
+use super::openapi::tests::check_answer;
 use super::testing::{Answer, Scene, get_request, json_post};
 use crate::store::{Config, Location, Store};
 
@@ -57,6 +58,7 @@ async fn a_file_comes_back_as_it_was_sent() {
     let mut scene = Scene::new();
     let content = format!("{LINE}\r\n{}", LINE.replace("\"a\"", "\"ü\""));
     let file = uploaded(&mut scene, &content).await;
+    check_answer("/v1/files", "application/json", &file);
     let id = file["id"].as_str().unwrap();
     let expected = json!({
         "id": id, "object": "file", "bytes": content.len(), "created_at": 1_700_000_000, "expires_at": null,
@@ -186,6 +188,7 @@ async fn a_batch_begins_with_its_validation() {
     });
     let batch = scene.send(json_post("/v1/batches", &asked)).await.json();
     let id = batch["id"].as_str().unwrap();
+    check_answer("/v1/batches", "application/json", &batch);
     assert_eq!(
         (&batch["object"], &batch["status"], &batch["metadata"]),
         (&json!("batch"), &json!("validating"), &json!({"job": "ü"}))

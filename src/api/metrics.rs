@@ -16,6 +16,8 @@ use super::State;
 use super::error::ErrorCode;
 use crate::metrics::{Metrics, Outcome, Route};
 
+/// Prometheus' text format.
+#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "probes", responses((status = 200, description = "All series", body = String, content_type = "text/plain")))]
 pub async fn text(Extract(metrics): Extract<Arc<Metrics>>) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response()
 }
@@ -34,7 +36,16 @@ pub fn route(path: &str) -> Route {
     match path.strip_prefix("/v1").unwrap_or(path) {
         "/completions" => Route::Completions,
         "/chat/completions" => Route::Chat,
-        "/tokenize" | "/detokenize" => Route::Tokenize,
+        "/embeddings" => Route::Embeddings,
+        "/rerank" => Route::Rerank,
+        "/responses" => Route::Responses,
+        "/messages" => Route::Messages,
+        "/tokenize"
+        | "/detokenize"
+        | "/chat/completions/render"
+        | "/chat/completions/input_tokens"
+        | "/responses/input_tokens"
+        | "/messages/count_tokens" => Route::Tokenize,
         "/metrics" => Route::Metrics,
         "/ping" | "/ready" => Route::Health,
         path if path == "/files" || path.starts_with("/files/") => Route::Files,

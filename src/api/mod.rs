@@ -3,8 +3,8 @@
 //! ```text
 //! serve.rs   accept loop: header timeout, write stalls, connection cap, drain
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
-//! extract.rs body, bounded in bytes and time ─▶ openai/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
-//! admin/     what the operator sees and changes
+//! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
+//! admin/     what the operator sees and changes; openapi/ what all of it looks like
 //! inside.rs  the lines of batches, which ask the same routes
 //! error.rs   every error's status, object and headers
 //! ```
@@ -15,12 +15,14 @@
 //! only, so a saturated engine does not delay them.
 
 mod admin;
+mod anthropic;
 pub mod error;
 mod extract;
 pub mod health;
 mod inside;
 mod metrics;
 mod openai;
+mod openapi;
 mod replay;
 mod request_id;
 mod serve;
@@ -35,7 +37,7 @@ use axum::http::Method;
 use axum::middleware::from_fn;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -97,32 +99,58 @@ impl FromRef<State> for Arc<Health> {
     }
 }
 
-/// Every route, with and without `/v1`.
-pub fn router(state: State) -> Router {
-    let openai = Router::new()
-        .route("/completions", post(openai::completions::handle))
-        .route("/chat/completions", post(openai::chat::handle))
-        .route("/tokenize", post(openai::tokenize::tokenize))
-        .route("/detokenize", post(openai::tokenize::detokenize))
-        .route("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete))
+/// OpenAI's routes and Anthropic's, served with and without `/v1`.
+fn openai_routes() -> Vec<(&'static str, MethodRouter<State>)> {
+    vec![
+        ("/completions", post(openai::completions::handle)),
+        ("/chat/completions", post(openai::chat::handle)),
+        ("/chat/completions/render", post(openai::render::render)),
+        ("/chat/completions/input_tokens", post(openai::render::input_tokens)),
+        ("/responses", post(openai::responses::handle)),
+        ("/responses/input_tokens", post(openai::responses::input_tokens)),
+        ("/messages", post(anthropic::handle)),
+        ("/messages/count_tokens", post(anthropic::count_tokens)),
+        ("/embeddings", post(openai::embeddings::handle)),
+        ("/rerank", post(openai::rerank::handle)),
+        ("/tokenize", post(openai::tokenize::tokenize)),
+        ("/detokenize", post(openai::tokenize::detokenize)),
+        ("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete)),
         // An upload is bounded by its own limit, as it comes.
-        .route("/files", get(openai::files::list).merge(post(openai::files::upload).layer(DefaultBodyLimit::disable())))
-        .route("/files/{id}", get(openai::files::one).delete(openai::files::delete))
-        .route("/files/{id}/content", get(openai::files::content))
-        .route("/batches", get(openai::batches::list).post(openai::batches::create))
-        .route("/batches/{id}", get(openai::batches::one))
-        .route("/batches/{id}/cancel", post(openai::batches::cancel))
-        .route("/models", get(openai::models::list))
-        .route("/models/{*id}", get(openai::models::one));
+        ("/files", get(openai::files::list).merge(post(openai::files::upload).layer(DefaultBodyLimit::disable()))),
+        ("/files/{id}", get(openai::files::one).delete(openai::files::delete)),
+        ("/files/{id}/content", get(openai::files::content)),
+        ("/batches", get(openai::batches::list).post(openai::batches::create)),
+        ("/batches/{id}", get(openai::batches::one)),
+        ("/batches/{id}/cancel", post(openai::batches::cancel)),
+        ("/models", get(openai::models::list)),
+        ("/models/{*id}", get(openai::models::one)),
+    ]
+}
+
+/// Routes for probes, scrapers and readers.
+fn plain_routes() -> Vec<(&'static str, MethodRouter<State>)> {
+    vec![
+        ("/health/live", get(health::live)),
+        ("/health/ready", get(health::ready)),
+        ("/health", get(health::ready)),
+        ("/ready", get(health::ready)),
+        ("/ping", get(health::ready)),
+        ("/metrics", get(metrics::text)),
+        ("/openapi.json", get(openapi::document)),
+        ("/docs", get(openapi::page)),
+    ]
+}
+
+/// Every route; `/openapi.json` tells of each.
+pub fn router(state: State) -> Router {
+    let of = |routes: Vec<(&'static str, MethodRouter<State>)>| {
+        routes.into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods))
+    };
+    let openai = of(openai_routes());
     let router = Router::new()
         .nest("/v1", openai.clone())
         .merge(openai)
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
-        .route("/health", get(health::ready))
-        .route("/ready", get(health::ready))
-        .route("/ping", get(health::ready))
-        .route("/metrics", get(metrics::text))
+        .merge(of(plain_routes()))
         .nest("/admin", admin::router(&state))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method);

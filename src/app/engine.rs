@@ -18,7 +18,7 @@ use crate::engine::heartbeat::Heartbeat;
 use crate::engine::home::{Home, HomeParts};
 use crate::engine::permit::Gate;
 use crate::engine::{EngineHandle, run};
-use crate::generate::{Generator, GeneratorParts, GrammarConfig};
+use crate::generate::{Embeddings, Generator, GeneratorParts, GrammarConfig};
 use crate::metrics::Metrics;
 use crate::model::{self, LoadedModel, TokenizerSource};
 use crate::request::Limits;
@@ -105,6 +105,10 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
             max_bytes: config.structured_output.max_bytes,
             compile_timeout: config.structured_output.compile_timeout,
             cache_entries: config.structured_output.cache_entries,
+        },
+        embeddings: Embeddings {
+            pooling: config.model.pooling.or(loaded.pooling).unwrap_or_default(),
+            width: loaded.model.width(),
         },
     });
     let fingerprint = fingerprint(&loaded);

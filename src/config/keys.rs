@@ -112,6 +112,12 @@ pub const KEYS: &[Key] = &[
         "which tags stand around the model's thinking; auto is what its chat template tells",
     ),
     key(
+        "model.pooling",
+        "auto",
+        Kind::OneOf(&["auto", "last", "mean", "cls"]),
+        "which hidden states make an embedding; auto is what the model's files tell, else last",
+    ),
+    key(
         "batching.queue_capacity",
         "10000",
         Kind::Integer { min: 1, max: 10_000_000 },
@@ -321,6 +327,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("device", "model.device"),
     ("tool-parser", "model.tool_parser"),
     ("reasoning-parser", "model.reasoning_parser"),
+    ("pooling", "model.pooling"),
     ("admin", "server.admin"),
     ("queue-capacity", "batching.queue_capacity"),
     ("queue-token-capacity", "batching.queue_token_capacity"),

@@ -17,6 +17,7 @@ use thiserror::Error;
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
 use crate::jobs;
 use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions};
+use crate::request::Pooling;
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
 use crate::scheduler::thermal::Thresholds;
 use crate::scheduler::{Preemption, Speculative};
@@ -78,6 +79,8 @@ pub struct ModelConfig {
     pub served_names: Vec<String>,
     /// Who reads the answers of chats.
     pub parsers: ParserChoices,
+    /// `None` is what the model says.
+    pub pooling: Option<Pooling>,
 }
 
 #[derive(Clone, Debug)]
@@ -286,7 +289,14 @@ fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
                 &ReasoningFamily::ALL.map(|family| (family.name(), family)),
             )?,
         },
+        pooling: pooling(read)?,
     })
+}
+
+fn pooling(read: &Reader) -> Result<Option<Pooling>, ConfigError> {
+    let named = Pooling::ALL.map(|pooling| (pooling.name(), Some(pooling)));
+    let choices: Vec<_> = [("auto", None)].into_iter().chain(named).collect();
+    read.one_of("model.pooling", &choices)
 }
 
 fn parser<F: Copy>(read: &Reader, key: &'static str, families: &[(&str, F)]) -> Result<ParserChoice<F>, ConfigError> {

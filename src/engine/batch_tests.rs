@@ -56,7 +56,8 @@ impl Loop {
             preemption: Preemption::MostRecent,
             policy: PolicyConfig::default(),
             max_stall: None,
-            prefix_caching: true,
+            // All prompts are alike here.
+            prefix_caching: false,
             speculative: Speculative::Off,
         };
         let config = Config { scheduler, num_blocks: 64, block_size: 16, multi_step_count: 1 };
@@ -89,7 +90,7 @@ impl Loop {
         for (seq, event) in report.events {
             match event {
                 Event::Token(_) => self.inbox.generated(seq),
-                Event::Admitted { .. } => {}
+                Event::Admitted { .. } | Event::Embedded(_) => {}
                 Event::Finished(_) | Event::Failed(_) => {
                     self.inbox.ended(seq);
                     self.ended.push(seq.0);
@@ -137,4 +138,6 @@ fn as_many_requests_as_there_are_seats_put_batches_off_and_no_longer() {
     }
     assert!(engine.step());
     assert!(engine.plans.last().expect("a plan").iter().all(|(seq, _)| *seq < 100), "{:?}", engine.plans);
+    while engine.step() {}
+    assert_eq!(engine.ended.len(), 6);
 }

@@ -273,7 +273,7 @@ fn decisions(plan: &StepPlan, into: &mut Vec<(SeqId, Decision)>) {
 fn ended(report: &StepReport) -> impl Iterator<Item = SeqId> + '_ {
     let last = |(seq, event): &(SeqId, Event)| match event {
         Event::Finished(_) | Event::Failed(_) => Some(*seq),
-        Event::Admitted { .. } | Event::Token(_) => None,
+        Event::Admitted { .. } | Event::Token(_) | Event::Embedded(_) => None,
     };
     report.events.iter().filter_map(last)
 }

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::grammar::Mask;
-use crate::model::{Logits, Model, Rows};
-use crate::request::{Request, SamplingParams, Shaping};
+use crate::model::{Computed, Model, Rows};
+use crate::request::{Goal, Request, SamplingParams, Shaping};
 use crate::sampling::{self, NonFinite, Sampler, Seen};
 use crate::step::{BatchChunk, Logprobs, Outcome, Sampled, SequenceFault, StepBatch, StepOutput};
 use crate::units::{SeqId, TokenId};
 
 use super::executor::{ExecuteError, Executor};
 use super::guide::{self, Guide};
+use super::pooler::Pooler;
 
 /// A model and how each live sequence wants its tokens drawn.
 pub struct Forward {
@@ -21,6 +22,8 @@ pub struct Forward {
     /// What the step at hand reads of its logits; kept for the memory.
     wanted: Vec<Wanted>,
     rows: Vec<usize>,
+    /// The same of its hidden states.
+    states: Vec<usize>,
 }
 
 /// Memory of a draw, kept from one to the next.
@@ -40,6 +43,8 @@ struct Drawing {
     seen: Seen,
     scoring: Option<Scoring>,
     guide: Option<Guide>,
+    /// Of an embedding, for which nothing is drawn.
+    pooler: Option<Pooler>,
 }
 
 /// A prompt whose own tokens are to have logprobs. Each chunk's rows are turned into them at once, so that what is kept
@@ -52,29 +57,43 @@ struct Scoring {
     finite: bool,
 }
 
-/// Rows of a step whose logits are read: first those of prompts to be scored, then those that tokens are drawn from.
+/// Rows of a step whose logits are read: first those of prompts to be scored, then those that tokens are drawn from. And
+/// those whose hidden states are pooled.
 struct Wanted {
     scored: Range<usize>,
     drawn: Range<usize>,
+    pooled: Range<usize>,
 }
 
 impl Forward {
     /// `model` has its KV memory allocated, as large as the core's block pool.
     pub fn new(model: Model) -> Forward {
-        Forward { model, sequences: HashMap::new(), room: Room::default(), wanted: Vec::new(), rows: Vec::new() }
+        Forward {
+            model,
+            sequences: HashMap::new(),
+            room: Room::default(),
+            wanted: Vec::new(),
+            rows: Vec::new(),
+            states: Vec::new(),
+        }
     }
 
     fn wants(&self, batch: &StepBatch, chunk: &BatchChunk) -> Wanted {
         let rows = chunk.rows.clone();
+        let drawing = self.sequences.get(&chunk.seq);
+        if let Some(pooler) = drawing.and_then(|drawing| drawing.pooler.as_ref()) {
+            let pooled = pooler.wants(&rows, batch.positions[rows.start] as usize);
+            return Wanted { scored: rows.end..rows.end, drawn: rows.end..rows.end, pooled };
+        }
         let drawn = if chunk.sample { rows.end - 1 - chunk.proposed..rows.end } else { rows.end..rows.end };
-        let scored = self.sequences.get(&chunk.seq).and_then(|drawing| drawing.scoring.as_ref());
+        let scored = drawing.and_then(|drawing| drawing.scoring.as_ref());
         let scored = scored.map_or(rows.end..rows.end, |scoring| {
             // The row at position `p` says how likely token `p + 1` was.
             let first = batch.positions[rows.start] as usize;
             let row_of = |position: usize| (rows.start + position.saturating_sub(first)).min(rows.end);
             row_of(scoring.done.len())..row_of(scoring.prompt.len() - 1)
         });
-        Wanted { scored, drawn }
+        Wanted { scored, drawn, pooled: rows.end..rows.end }
     }
 
     /// Whether nothing may be drawn after `token`.
@@ -95,13 +114,13 @@ impl Forward {
         }
     }
 
-    fn forward(&mut self, batch: &StepBatch) -> Result<Logits, ExecuteError> {
+    fn forward(&mut self, batch: &StepBatch) -> Result<Computed, ExecuteError> {
         let guides = self.sequences.iter_mut().filter_map(|(seq, drawing)| {
             let prompt = drawing.prompt_tokens;
             Some((*seq, drawing.guide.as_mut()?, prompt))
         });
-        let (model, rows) = (&mut self.model, &self.rows);
-        guide::beside(batch, guides, || model.forward(batch, Rows::Picked(rows)))
+        let (model, rows, states) = (&mut self.model, &self.rows, &self.states);
+        guide::beside(batch, guides, || model.compute(batch, Rows::Picked(rows), states))
             .map_err(|error| ExecuteError(error.to_string()))
     }
 }
@@ -123,6 +142,10 @@ impl Drawing {
             seen: if request.shaping().remembers() { Seen::new(request.prompt()) } else { Seen::default() },
             scoring,
             guide: request.grammar().map(Guide::new),
+            pooler: match request.goal() {
+                Goal::Completion => None,
+                Goal::Embedding(pooling) => Some(Pooler::new(pooling, request.prompt().len())),
+            },
         }
     }
 
@@ -225,11 +248,22 @@ impl Executor for Forward {
         wanted.extend(batch.chunks.iter().map(|chunk| self.wants(batch, chunk)));
         self.rows.clear();
         self.rows.extend(wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())));
-        let logits = self.forward(batch)?;
+        self.states.clear();
+        self.states.extend(wanted.iter().flat_map(|wanted| wanted.pooled.clone()));
+        let Computed { logits, states } = self.forward(batch)?;
         let mut row = logits.data.chunks_exact(logits.vocab);
+        let mut state = states.chunks_exact(self.model.width());
         let outcomes = Vec::with_capacity(wanted.iter().map(|wanted| wanted.drawn.len()).sum());
         let mut output = StepOutput { outcomes, ..StepOutput::default() };
         for (chunk, wanted) in batch.chunks.iter().zip(&wanted) {
+            if let Some(pooler) = self.sequences.get_mut(&chunk.seq).and_then(|drawing| drawing.pooler.as_mut()) {
+                state.by_ref().take(wanted.pooled.len()).for_each(|state| pooler.take(state));
+                if chunk.sample {
+                    let outcome = pooler.result().map_or_else(Outcome::Failed, Outcome::Embedded);
+                    output.outcomes.push((chunk.seq, outcome));
+                }
+                continue;
+            }
             for logits in row.by_ref().take(wanted.scored.len()) {
                 if let Some(scoring) = self.sequences.get_mut(&chunk.seq).and_then(|d| d.scoring.as_mut()) {
                     scoring.score(logits);
@@ -246,7 +280,7 @@ impl Executor for Forward {
                     Outcome::Token(sampled) => {
                         batch.tokens.get(at.1 + 1) == Some(&sampled.token) && !self.ends(chunk.seq, sampled.token)
                     }
-                    Outcome::Complete | Outcome::Failed(_) => false,
+                    Outcome::Embedded(_) | Outcome::Complete | Outcome::Failed(_) => false,
                 };
                 output.outcomes.push((chunk.seq, outcome));
             }

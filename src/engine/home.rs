@@ -306,10 +306,11 @@ impl Home {
         let how = match &event {
             Event::Finished(reason) => Some(reason.name()),
             Event::Failed(_) => Some("failed"),
-            Event::Admitted { .. } | Event::Token(_) => None,
+            Event::Admitted { .. } | Event::Token(_) | Event::Embedded(_) => None,
         };
         if let Some(how) = how {
             self.traces.end(seq, how, now);
+            self.inbox.ended(seq);
         }
         match self.outlets.send(seq, event, now, &self.metrics) {
             Some(Heard::FirstToken(ttft)) => {
@@ -322,8 +323,6 @@ impl Home {
             self.measured.tokens_total += 1;
             self.measured.window_tokens += 1;
             self.inbox.generated(seq);
-        } else {
-            self.inbox.ended(seq);
         }
     }
 

@@ -20,6 +20,7 @@ pub mod home;
 pub mod inbox;
 pub mod outlet;
 pub mod permit;
+mod pooler;
 mod predict;
 pub mod run;
 pub mod stats;

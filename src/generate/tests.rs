@@ -43,6 +43,7 @@ impl Scene {
             aliases: vec!["tiny".into()],
             parsers: ParserChoices::default(),
             grammars: GrammarConfig::default(),
+            embeddings: Embeddings::default(),
         });
         Scene { generator, commands, tokenizer }
     }
@@ -105,9 +106,10 @@ async fn deltas(generation: &mut Generation) -> Vec<(u32, Delta)> {
 fn shown(deltas: &[(u32, Delta)]) -> String {
     let show = |(choice, delta): &(u32, Delta)| match delta {
         Delta::Text(TextDelta { text, tokens, .. }) => format!("{choice}:{text:?}x{}", tokens.len()),
-        Delta::Finished { reason, completion_tokens } => format!("{choice}:{reason:?} {completion_tokens}"),
+        Delta::Finished { reason, completion_tokens, .. } => format!("{choice}:{reason:?} {completion_tokens}"),
         Delta::Failed(error) => format!("{choice}:failed {error}"),
         Delta::Admitted { cached_tokens } => format!("{choice}:cached {cached_tokens}"),
+        Delta::Embedded(vector) => format!("{choice}:vector x{}", vector.len()),
         Delta::Prompt(tokens) => format!("{choice}:prompt x{}", tokens.len()),
     };
     deltas.iter().map(show).collect::<Vec<_>>().join(" ")
@@ -361,10 +363,10 @@ fn heard(stop: &[String], ids: &[TokenId]) -> (String, Vec<TokenId>, FinishReaso
                     said += &delta.text;
                     tokens.extend(delta.tokens);
                 }
-                Delta::Finished { reason, completion_tokens } => return (said, tokens, reason, completion_tokens),
+                Delta::Finished { reason, completion_tokens, .. } => return (said, tokens, reason, completion_tokens),
                 Delta::Failed(error) => panic!("{error}"),
                 Delta::Admitted { .. } => {}
-                Delta::Prompt(_) => panic!("not asked for"),
+                Delta::Prompt(_) | Delta::Embedded(_) => panic!("not asked for"),
             }
         }
     }

@@ -279,7 +279,7 @@ fn a_batch_never_rises_and_takes_no_seat_that_batches_hold() {
         check(
             config,
             "+ z1!b z2!b; run 2 0; wake 2 0; @590000; + a3!l; run 1 1; + a4!n; run 2 1; run 1 1",
-            "-; 600000000us; timer 3; timer 4; leftover 2^1",
+            "-; 600000000us; timer 3; timer 4; leftover 1^2",
         );
     }
 }

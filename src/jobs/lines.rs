@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 /// The routes that a line may ask.
-pub const ROUTES: &[&str] = &["/v1/chat/completions", "/v1/completions"];
+pub const ROUTES: &[&str] = &["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"];
 /// As OpenAI has it.
 const MAX_LINES: usize = 50_000;
 const MAX_ID_BYTES: usize = 512;

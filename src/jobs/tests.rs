@@ -212,7 +212,8 @@ async fn a_cancelled_batch_keeps_what_it_has() {
 
 #[tokio::test]
 async fn a_batch_expires_with_its_window() {
-    let scene = Scene::start(Store::new(store::Config::memory()), 3, stuck_after(2));
+    // Three lines are stuck, and one may be asked beside them.
+    let scene = Scene::start(Store::new(store::Config::memory()), 4, stuck_after(2));
     let id = scene.create("a", &lines(5)).await;
     scene.until(&id, "answered in part", |batch| batch.completed == 2).await;
     scene.clock.advance(Micros::from_millis(3_599_999));

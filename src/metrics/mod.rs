@@ -20,6 +20,10 @@ use crate::units::Micros;
 pub enum Route {
     Completions,
     Chat,
+    Embeddings,
+    Rerank,
+    Responses,
+    Messages,
     Models,
     Tokenize,
     Files,
@@ -31,9 +35,13 @@ pub enum Route {
 }
 
 impl Route {
-    pub const ALL: [Route; 10] = [
+    pub const ALL: [Route; 14] = [
         Route::Completions,
         Route::Chat,
+        Route::Embeddings,
+        Route::Rerank,
+        Route::Responses,
+        Route::Messages,
         Route::Models,
         Route::Tokenize,
         Route::Files,
@@ -48,6 +56,10 @@ impl Route {
         match self {
             Route::Completions => "completions",
             Route::Chat => "chat",
+            Route::Embeddings => "embeddings",
+            Route::Rerank => "rerank",
+            Route::Responses => "responses",
+            Route::Messages => "messages",
             Route::Models => "models",
             Route::Tokenize => "tokenize",
             Route::Files => "files",

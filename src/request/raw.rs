@@ -6,11 +6,14 @@ use crate::grammar::GrammarSpec;
 use crate::units::Micros;
 
 use super::check::{check_prompt_length, check_stops, check_tokens, integer, number};
-use super::{CacheUse, Checked, Limits, Origin, Priority, RawShaping, RequestError, SamplingParams, TemplateOptions};
+use super::{
+    CacheUse, Checked, Goal, Limits, Origin, Priority, RawShaping, RequestError, SamplingParams, TemplateOptions,
+};
 
 /// What a route understood of its JSON, before any limit was checked. Numbers are as wide as JSON's.
 #[derive(Clone, Debug, Default)]
 pub struct RawRequest {
+    pub goal: Goal,
     pub prompt: Prompt,
     /// The text of the prompt is wanted too.
     pub echo: bool,
@@ -154,6 +157,7 @@ impl RawRequest {
             return Err(RequestError::invalid("min_tokens", message));
         }
         Ok(Checked {
+            goal: self.goal,
             strict: self.strict,
             // More than the context is clamped later, so only the sign matters here.
             max_tokens: integer(max_tokens_param, self.max_tokens, 1, i64::MAX)?.map(|n| n.min(u32::MAX.into()) as u32),

@@ -17,16 +17,30 @@ use super::Scheduler;
 use super::budget::Draft;
 use super::cost::StepLoad;
 use super::plan::StepPlan;
+use super::policy::{PolicyConfig, PolicyExecutor};
 use super::sequence::{Running, Waiting};
 
 /// Batches, out of sight.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Aside {
+    /// Orders them while they are alone: what it remembers of them is nothing to the others.
+    pub policy: PolicyExecutor,
     running: Vec<Running>,
     waiting: VecDeque<Waiting>,
 }
 
+impl Aside {
+    pub fn new(policy: PolicyConfig) -> Aside {
+        Aside { policy: PolicyExecutor::new(policy), running: Vec::new(), waiting: VecDeque::new() }
+    }
+}
+
 impl Scheduler {
+    /// Whether nobody else is here.
+    pub(super) fn only_batches(&self) -> bool {
+        self.running.iter().all(Running::is_batch) && self.waiting.iter().all(Waiting::is_batch)
+    }
+
     /// Whether there are both batches and others; if so, only the others are left.
     pub(super) fn set_aside(&mut self) -> bool {
         let first = self.waiting.partition_point(|w| !w.is_batch());

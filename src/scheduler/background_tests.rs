@@ -46,10 +46,10 @@ fn whoever_comes_takes_the_blocks_of_batches() {
 #[test]
 fn a_batch_that_was_passed_over_for_long_stays_behind() {
     let config = Config { max_num_batched_tokens: 2, ..ROOMY };
-    let jobs = mixed("~2+3 2+12 2+12");
+    let jobs = mixed("~2+3 2+20 2+20");
     let run = run(&jobs, config, 16, 4);
     let steps: Vec<&String> = run.trace.iter().take_while(|step| step.contains("b+1") || step.contains('[')).collect();
-    assert!(steps.iter().filter(|step| step.contains("b+1 c+1")).count() >= 10, "{:?}", run.trace);
+    assert!(steps.iter().filter(|step| step.contains("b+1 c+1")).count() >= 16, "{:?}", run.trace);
     let urgent =
         run.trace.iter().rposition(|step| step.contains('b') && step.contains('c')).expect("they decode together");
     assert!(run.trace[..=urgent].iter().skip(2).all(|step| !step.contains('a')), "{:?}", run.trace);

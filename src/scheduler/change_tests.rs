@@ -69,6 +69,7 @@ impl Rig {
             match event {
                 Event::Token(sampled) => self.outputs.entry(seq.0).or_default().push(sampled.token),
                 Event::Admitted { .. } => {}
+                Event::Embedded(_) => panic!("nobody asked for it"),
                 Event::Finished(_) | Event::Failed(_) => assert!(self.ended.insert(seq.0), "{seq} ended twice"),
             }
         }

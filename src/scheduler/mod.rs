@@ -95,7 +95,7 @@ impl Scheduler {
             heat: Level::Nominal,
             waiting: VecDeque::new(),
             running: Vec::new(),
-            aside: Aside::default(),
+            aside: Aside::new(config.policy),
             arrivals: 0,
             preemptions_total: 0,
             pinned: Vec::new(),
@@ -108,6 +108,7 @@ impl Scheduler {
         config.assert_sound();
         if config.policy != self.config.policy {
             self.policy.set_policy(config.policy);
+            self.aside.policy.set_policy(config.policy);
         }
         self.config = config;
     }
@@ -212,6 +213,10 @@ impl Scheduler {
                     Some(Event::Failed(RequestError::Grammar { message: message.clone() }))
                 }
                 Outcome::Complete => Some(Event::Finished(FinishReason::Stop)),
+                Outcome::Embedded(vector) => {
+                    events.push((seq, Event::Embedded(vector.clone())));
+                    Some(Event::Finished(FinishReason::Stop))
+                }
                 Outcome::Token(sampled) => {
                     events.push((seq, Event::Token(sampled.clone())));
                     match running.emit(sampled.token, max_model_len) {

@@ -81,7 +81,8 @@ impl Scheduler {
     fn turn(&mut self, slots: usize) -> SchedulingPlan {
         let sessions: Vec<_> =
             self.running.iter().map(Running::session).chain(self.waiting.iter().map(Waiting::session)).collect();
-        self.policy.tick(&sessions, slots)
+        let policy = if self.only_batches() { &mut self.aside.policy } else { &mut self.policy };
+        policy.tick(&sessions, slots)
     }
 
     /// What the step may take so that none that decodes waits longer than `max_stall`, also when they need several steps

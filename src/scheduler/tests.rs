@@ -161,6 +161,7 @@ pub(super) fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: u
             match event {
                 Event::Token(sampled) => run.outputs.entry(seq.0).or_default().push(sampled.token),
                 Event::Admitted { cached_tokens } => run.cached += cached_tokens,
+                Event::Embedded(_) => panic!("nobody asked for it"),
                 Event::Finished(_) | Event::Failed(_) => *run.ended.entry(seq.0).or_default() += 1,
             }
         }

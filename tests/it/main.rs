@@ -10,6 +10,7 @@ mod badinputs;
 mod batches;
 mod checkpoint;
 mod determinism;
+mod embeddings;
 mod engine;
 mod faults;
 mod forebay;

@@ -49,6 +49,33 @@ fn the_official_python_package_parses_structured_output() {
 }
 
 #[test]
+fn the_official_python_package_embeds() {
+    python("openai_embeddings.py", "openai");
+}
+
+#[test]
+fn the_official_python_package_gets_responses() {
+    python("openai_responses.py", "openai");
+}
+
+#[test]
+fn the_official_python_package_gets_calls_in_responses() {
+    let folder = crate::tools::caller();
+    python_against(|| Server::parrot(&folder, &[]), "openai_responses_tools.py", "openai");
+}
+
+#[test]
+fn the_anthropic_package_works_unmodified() {
+    python("anthropic_messages.py", "anthropic");
+}
+
+#[test]
+fn the_anthropic_package_gets_calls_and_thoughts() {
+    let folder = crate::tools::caller();
+    python_against(|| Server::parrot(&folder, &[]), "anthropic_tools.py", "anthropic");
+}
+
+#[test]
 fn the_official_python_package_works_asynchronously() {
     python("openai_async.py", "openai");
 }

@@ -148,7 +148,7 @@ pub async fn collect(mut events: mpsc::Receiver<Event>) -> Completion {
     let mut tokens = Vec::new();
     loop {
         match events.recv().await.expect("an end before the channel closes") {
-            Event::Admitted { .. } => {}
+            Event::Admitted { .. } | Event::Embedded(_) => {}
             Event::Token(sampled) => tokens.push(sampled.token),
             Event::Finished(reason) => return Completion { tokens, end: Ok(reason) },
             Event::Failed(error) => return Completion { tokens, end: Err(error) },

@@ -106,6 +106,7 @@ async fn answers<E: Executor>(rig: &Rig<E>, requests: Vec<Request>) -> Vec<Answe
                 Event::Finished(reason) => break Ok(reason),
                 Event::Failed(error) => break Err(error),
                 Event::Admitted { .. } => {}
+                Event::Embedded(_) => panic!("nobody asked for it"),
             }
         };
         answers.push(Answer { tokens, end });

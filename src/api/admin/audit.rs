@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::openai::lists::{self, Query};
+use crate::api::openapi::shapes::batches::{AuditList, ListPart};
 use crate::engine::control::Changed;
 use crate::request::RequestError;
 use crate::store::AuditEntry;
@@ -16,6 +17,8 @@ use crate::store::AuditEntry;
 const DEFAULT_LISTED: usize = 50;
 const MOST_LISTED: usize = 1_000;
 
+/// Who changed what, newest first.
+#[utoipa::path(get, path = "/admin/audit", operation_id = "audit", tag = "admin", params(ListPart), responses((status = 200, description = "A part of the list", body = AuditList)))]
 pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Result<Json<Value>, ApiError> {
     let mut query = Query::of(&uri)?;
     let paging = query.paging(DEFAULT_LISTED, MOST_LISTED)?;

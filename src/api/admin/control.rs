@@ -12,17 +12,23 @@ use super::guard::Actor;
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
+use crate::api::openapi::shapes::admin::{
+    Control, ControlChange, ControlName, Draining, EngineState, Reset, Thermal, ThermalChange,
+};
 use crate::engine::control::{self, Change, Changed, Group};
 use crate::engine::stats::EngineStats;
 use crate::request::RequestError;
 
 type Answer = Result<Json<Value>, ApiError>;
 
+/// The parameters, and which name is in force.
+#[utoipa::path(get, path = "/admin/{group}", operation_id = "read", tag = "admin", responses((status = 200, description = "As it is now", body = Control)))]
 pub async fn get(Extract(state): Extract<State>, group: Group) -> Answer {
     Ok(Json(shown(&state.engine.stats().await?, group)))
 }
 
 /// One of the names: whether it is in force, and the parameters.
+#[utoipa::path(get, path = "/admin/{group}/{name}", operation_id = "look", tag = "admin", params(("name" = String, Path)), responses((status = 200, description = "As it is now", body = ControlName)))]
 pub async fn one(Extract(state): Extract<State>, Path(name): Path<String>, group: Group) -> Answer {
     let stats = state.engine.stats().await?;
     let names = group.names();
@@ -33,6 +39,8 @@ pub async fn one(Extract(state): Extract<State>, Path(name): Path<String>, group
     Ok(Json(json!({"name": found, "active": active, "parameters": parameters(&stats, group)})))
 }
 
+/// Puts one of the names in force, from the next step on.
+#[utoipa::path(post, path = "/admin/{group}/{name}", operation_id = "select", tag = "admin", params(("name" = String, Path)), responses((status = 200, description = "As it is now", body = Control)))]
 pub async fn select(
     Extract(state): Extract<State>,
     Extension(Actor(actor)): Extension<Actor>,
@@ -42,7 +50,8 @@ pub async fn select(
     change(&state, actor, Change { group, name: Some(name), values: Vec::new() }).await
 }
 
-/// `{"name": ..., "parameters": {...}}`, or the parameters beside the name.
+/// Changes the name, parameters, or both, from the next step on. Parameters may stand beside the name.
+#[utoipa::path(method(put, patch), path = "/admin/{group}", operation_id = "change", tag = "admin", request_body = ControlChange, responses((status = 200, description = "As it is now", body = Control)))]
 pub async fn put(
     Extract(state): Extract<State>,
     Extension(Actor(actor)): Extension<Actor>,
@@ -120,10 +129,14 @@ pub fn parameters(stats: &EngineStats, group: Group) -> Value {
     values.map(|(name, given)| (name.to_owned(), value(given))).collect::<Map<_, _>>().into()
 }
 
+/// How hot it is.
+#[utoipa::path(get, path = "/admin/thermal", operation_id = "thermal", tag = "admin", responses((status = 200, description = "As it is now", body = Thermal)))]
 pub async fn thermal(Extract(state): Extract<State>) -> Answer {
     Ok(Json(thermal_object(&state.engine.stats().await?)))
 }
 
+/// Whether a level is in force.
+#[utoipa::path(get, path = "/admin/thermal/{level}", operation_id = "thermal_level", tag = "admin", params(("level" = String, Path)), responses((status = 200, description = "As it is now", body = Thermal)))]
 pub async fn thermal_level(Extract(state): Extract<State>, Path(name): Path<String>) -> Answer {
     control::thermal_level(&name)?;
     let mut body = thermal_object(&state.engine.stats().await?);
@@ -131,6 +144,8 @@ pub async fn thermal_level(Extract(state): Extract<State>, Path(name): Path<Stri
     Ok(Json(body))
 }
 
+/// Holds a level; `auto` returns to the sensor.
+#[utoipa::path(post, path = "/admin/thermal/{level}", operation_id = "force_thermal", tag = "admin", params(("level" = String, Path)), responses((status = 200, description = "As it is now", body = Thermal)))]
 pub async fn force_thermal(
     Extract(state): Extract<State>,
     Extension(Actor(actor)): Extension<Actor>,
@@ -139,6 +154,8 @@ pub async fn force_thermal(
     force(&state, &actor, &name).await
 }
 
+/// Holds a level; `auto` returns to the sensor.
+#[utoipa::path(put, path = "/admin/thermal", operation_id = "put_thermal", tag = "admin", request_body = ThermalChange, responses((status = 200, description = "As it is now", body = Thermal)))]
 pub async fn put_thermal(
     Extract(state): Extract<State>,
     Extension(Actor(actor)): Extension<Actor>,
@@ -171,6 +188,8 @@ fn thermal_object(stats: &EngineStats) -> Value {
     })
 }
 
+/// No step starts until `/admin/resume`.
+#[utoipa::path(post, path = "/admin/pause", operation_id = "pause", tag = "admin", responses((status = 200, description = "As it is now", body = EngineState)))]
 pub async fn pause(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
     state.engine.pause().await?;
     note_engine(&state, &actor, "running", "paused").await;
@@ -178,6 +197,8 @@ pub async fn pause(Extract(state): Extract<State>, Extension(Actor(actor)): Exte
     running_state(&state).await
 }
 
+/// Steps start again.
+#[utoipa::path(post, path = "/admin/resume", operation_id = "resume", tag = "admin", responses((status = 200, description = "As it is now", body = EngineState)))]
 pub async fn resume(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
     state.engine.resume().await?;
     note_engine(&state, &actor, "paused", "running").await;
@@ -195,13 +216,16 @@ async fn running_state(state: &State) -> Answer {
     Ok(Json(json!({"paused": snapshot.paused, "draining": snapshot.draining})))
 }
 
-/// As a SIGTERM: not ready at once, queued requests are refused, running ones finish, then the process ends.
+/// Ends the server in order. As a SIGTERM: not ready at once, queued requests are refused, running ones finish, then the process ends.
+#[utoipa::path(post, path = "/admin/drain", operation_id = "drain", tag = "admin", responses((status = 202, description = "As it is now", body = Draining)))]
 pub async fn drain(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Response {
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "draining", "told to drain");
     state.drain.notify_one();
     (StatusCode::ACCEPTED, Json(json!({"draining": true}))).into_response()
 }
 
+/// Begins a new window of statistics.
+#[utoipa::path(post, path = "/admin/stats/reset", operation_id = "reset_stats", tag = "admin", responses((status = 200, description = "As it is now", body = Reset)))]
 pub async fn reset_stats(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
     state.engine.reset_stats().await?;
     tracing::info!(event = "stats_reset", who = actor, "a new window of statistics begins");

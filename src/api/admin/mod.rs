@@ -10,11 +10,11 @@
 //! Everything goes through the engine's command channel and takes effect between two steps. Queries answer while a step
 //! runs, from what stayed home.
 
-mod audit;
-mod control;
+pub mod audit;
+pub mod control;
 mod guard;
-mod requests;
-mod state;
+pub mod requests;
+pub mod state;
 
 use axum::Router;
 use axum::extract::{Extension, Path, Request, State as Extract};
@@ -28,25 +28,32 @@ use guard::Actor;
 pub use guard::{Access, Peer};
 
 /// The routes below `/admin`.
-pub fn router(state: &State) -> Router<State> {
-    let router = Router::new()
-        .route("/state", get(state::get))
-        .route("/audit", get(audit::list))
-        .route("/limits", tuned(Group::Limits))
-        .route("/thermal", get(control::thermal).put(control::put_thermal))
-        .route("/thermal/{level}", get(control::thermal_level).post(control::force_thermal))
-        .route("/pause", post(control::pause))
-        .route("/resume", post(control::resume))
-        .route("/drain", post(control::drain))
-        .route("/stats/reset", post(control::reset_stats))
-        .route("/requests", get(requests::list))
-        .route("/requests/{id}", get(requests::one).delete(requests::cancel))
-        .route("/requests/{id}/trace", get(requests::trace));
-    let named = [Group::Strategy, Group::Policy].into_iter().fold(router, |router, group| {
+pub fn routes() -> Vec<(String, MethodRouter<State>)> {
+    let routes = [
+        ("/state", get(state::get)),
+        ("/audit", get(audit::list)),
+        ("/limits", tuned(Group::Limits)),
+        ("/thermal", get(control::thermal).put(control::put_thermal)),
+        ("/thermal/{level}", get(control::thermal_level).post(control::force_thermal)),
+        ("/pause", post(control::pause)),
+        ("/resume", post(control::resume)),
+        ("/drain", post(control::drain)),
+        ("/stats/reset", post(control::reset_stats)),
+        ("/requests", get(requests::list)),
+        ("/requests/{id}", get(requests::one).delete(requests::cancel)),
+        ("/requests/{id}/trace", get(requests::trace)),
+    ];
+    let named = [Group::Strategy, Group::Policy].into_iter().flat_map(|group| {
         let path = format!("/{}", group.what());
-        router.route(&path, tuned(group)).route(&format!("{path}/{{name}}"), one_of(group))
+        [(format!("{path}/{{name}}"), one_of(group)), (path, tuned(group))]
     });
-    named.layer(from_fn_with_state(state.clone(), guard::layer))
+    routes.into_iter().map(|(path, methods)| (path.to_owned(), methods)).chain(named).collect()
+}
+
+/// Those routes, for whom the guard lets through.
+pub fn router(state: &State) -> Router<State> {
+    let router = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(&path, methods));
+    router.layer(from_fn_with_state(state.clone(), guard::layer))
 }
 
 /// All of a group's parameters.

@@ -7,11 +7,14 @@ use serde_json::{Map, Value, json};
 use super::control::parameters;
 use crate::api::State;
 use crate::api::error::ApiError;
+use crate::api::openapi::shapes::admin::AdminState;
 use crate::engine::control::Group;
 use crate::engine::stats::{EngineStats, QueueStats};
 use crate::request::Priority;
 use crate::units::Micros;
 
+/// The engine in numbers.
+#[utoipa::path(get, path = "/admin/state", operation_id = "admin_state", tag = "admin", responses((status = 200, description = "Now", body = AdminState)))]
 pub async fn get(Extract(state): Extract<State>) -> Result<Json<Value>, ApiError> {
     Ok(Json(object(&state.engine.stats().await?)))
 }

@@ -13,6 +13,7 @@ use super::params::{Fields, wrong};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
+use crate::api::openapi::shapes::batches::{BatchList, BatchObject, BatchRequest, ListPart};
 use crate::jobs::{self, ROUTES};
 use crate::request::RequestError;
 use crate::store::{Batch, BatchStatus, NewBatch};
@@ -26,6 +27,8 @@ const MAX_PAIRS: usize = 16;
 const MAX_KEY_CHARS: usize = 64;
 const MAX_VALUE_CHARS: usize = 512;
 
+/// Begins a batch over an uploaded file.
+#[utoipa::path(post, path = "/v1/batches", operation_id = "create_batch", tag = "openai", request_body = BatchRequest, responses((status = 200, description = "The batch, which is validated next", body = BatchObject)))]
 pub async fn create(Extract(state): Extract<State>, request: Request) -> Answer {
     let asked = parse(Fields::new(read_object(request, state.body).await?), state.clock.unix_millis())?;
     let input = state.store.file(&asked.input_file_id, asked.created_ms).await.map_err(RequestError::from)?;
@@ -96,6 +99,8 @@ fn metadata(value: Value) -> Result<String, RequestError> {
     Ok(Value::Object(pairs).to_string())
 }
 
+/// The batches, newest first.
+#[utoipa::path(get, path = "/v1/batches", operation_id = "batches", tag = "openai", params(ListPart), responses((status = 200, description = "A part of the list", body = BatchList)))]
 pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Answer {
     let mut query = Query::of(&uri)?;
     let paging = query.paging(DEFAULT_LISTED, MOST_LISTED)?;
@@ -104,11 +109,14 @@ pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Answer {
     Ok(Json(lists::list(page, object)?))
 }
 
+/// A batch: how far it is, and its files once it is over.
+#[utoipa::path(get, path = "/v1/batches/{id}", operation_id = "batch", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The batch", body = BatchObject)))]
 pub async fn one(Extract(state): Extract<State>, path: Result<Path<String>, PathRejection>) -> Answer {
     Ok(Json(object(&find(&state, &lists::id("batch", "batch_", path)?).await?)))
 }
 
 /// Lines that are being answered end; those that were answered keep their answers.
+#[utoipa::path(post, path = "/v1/batches/{id}/cancel", operation_id = "cancel_batch", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The batch", body = BatchObject)))]
 pub async fn cancel(Extract(state): Extract<State>, path: Result<Path<String>, PathRejection>) -> Answer {
     let id = lists::id("batch", "batch_", path)?;
     let moved = state.store.cancel_batch(&id, state.clock.unix_millis()).await.map_err(RequestError::from)?;

@@ -15,9 +15,11 @@ use uuid::Uuid;
 use super::lists::{self, Query};
 use crate::api::State;
 use crate::api::error::ApiError;
+use crate::api::openapi::shapes::batches::{FileDeleted, FileList, FileObject, FilePart, FileUpload, ListPart};
+use crate::api::openapi::shapes::errors::ErrorAnswer;
 use crate::jobs::{LineFault, LineReader};
 use crate::request::RequestError;
-use crate::store::{FileObject, FileQuery, NewFile, Store};
+use crate::store::{self, FileQuery, NewFile, Store};
 
 type Answer = Result<Json<Value>, ApiError>;
 
@@ -29,6 +31,8 @@ const MAX_NAME_CHARS: usize = 255;
 /// A part of a file in the store, unless a single line is longer.
 const PART_BYTES: usize = 256 << 10;
 
+/// Takes a file of lines for a batch, checked as it comes.
+#[utoipa::path(post, path = "/v1/files", operation_id = "upload_file", tag = "openai", request_body(content = FileUpload, content_type = "multipart/form-data"), responses((status = 200, description = "The file", body = FileObject), (status = 507, description = "The store is full", body = ErrorAnswer)))]
 pub async fn upload(Extract(state): Extract<State>, request: Request) -> Answer {
     // Says only what is wrong with the content type.
     let form = Multipart::from_request(request, &()).await.map_err(|_| RequestError::NotMultipart)?;
@@ -189,6 +193,8 @@ async fn patiently<T>(state: &State, next: impl Future<Output = Result<T, Multip
     }
 }
 
+/// The files, newest first.
+#[utoipa::path(get, path = "/v1/files", operation_id = "files", tag = "openai", params(ListPart, FilePart), responses((status = 200, description = "A part of the list", body = FileList)))]
 pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Answer {
     let mut query = Query::of(&uri)?;
     let paging = query.paging(MOST_LISTED, MOST_LISTED)?;
@@ -205,11 +211,15 @@ pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Answer {
     Ok(Json(lists::list(page, object)?))
 }
 
+/// A file, without its content.
+#[utoipa::path(get, path = "/v1/files/{id}", operation_id = "file", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The file", body = FileObject)))]
 pub async fn one(Extract(state): Extract<State>, path: Result<Path<String>, PathRejection>) -> Answer {
     let id = lists::id("file", "file-", path)?;
     Ok(Json(object(&find(&state, &id).await?)))
 }
 
+/// A file's content.
+#[utoipa::path(get, path = "/v1/files/{id}/content", operation_id = "file_content", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "Its lines", body = String, content_type = "application/jsonl")))]
 pub async fn content(
     Extract(state): Extract<State>,
     path: Result<Path<String>, PathRejection>,
@@ -231,13 +241,15 @@ pub async fn content(
     Ok((headers, Body::from_stream(parts)).into_response())
 }
 
+/// Deletes a file and its content.
+#[utoipa::path(delete, path = "/v1/files/{id}", operation_id = "delete_file", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "It is gone", body = FileDeleted)))]
 pub async fn delete(Extract(state): Extract<State>, path: Result<Path<String>, PathRejection>) -> Answer {
     let file = find(&state, &lists::id("file", "file-", path)?).await?;
     state.store.delete_file(&file.id).await.map_err(RequestError::from)?;
     Ok(Json(json!({"id": file.id, "object": "file", "deleted": true})))
 }
 
-async fn find(state: &State, id: &str) -> Result<FileObject, RequestError> {
+async fn find(state: &State, id: &str) -> Result<store::FileObject, RequestError> {
     state.store.file(id, state.clock.unix_millis()).await?.ok_or_else(|| lists::missing("file", id))
 }
 
@@ -245,7 +257,7 @@ fn new_id() -> String {
     format!("file-{}", Uuid::new_v4().simple())
 }
 
-fn object(file: &FileObject) -> Value {
+fn object(file: &store::FileObject) -> Value {
     json!({
         "id": file.id,
         "object": "file",

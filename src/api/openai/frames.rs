@@ -138,7 +138,7 @@ impl<C: Chunks> Frames<C> {
                         self.push(vec![chunk]);
                     }
                 }
-                Some(Ok(Said::Finished { index, reason })) => {
+                Some(Ok(Said::Finished { index, reason, .. })) => {
                     self.unfinished -= 1;
                     let chunk = self.chunks.finish(index, reason);
                     self.push(vec![chunk]);

@@ -42,7 +42,7 @@ impl Head {
         }
         let priority = text("x-priority")?.map(|text| priority("x-priority", &spelled(text))).transpose()?;
         Ok(Head {
-            id: format!("{prefix}-{}", Uuid::new_v4().simple()),
+            id: format!("{prefix}{}", Uuid::new_v4().simple()),
             traced: text("x-forebay-trace")?.is_some_and(|asked| asked == "1" || asked.eq_ignore_ascii_case("true")),
             conversation: replay::conversation(headers)?,
             strict: strict(uri, headers)?,
@@ -67,6 +67,19 @@ impl Head {
             received: self.received,
         };
         Ok(())
+    }
+}
+
+impl Head {
+    /// Of routes whose answers cannot be read again.
+    pub fn refuse_conversation(&self) -> Result<(), RequestError> {
+        match self.conversation {
+            None => Ok(()),
+            Some(_) => {
+                let message = "streams of this route cannot be read again".to_owned();
+                Err(RequestError::Unsupported { param: "x-conversation-id".into(), message })
+            }
+        }
     }
 }
 
@@ -113,7 +126,7 @@ fn spelled(text: String) -> Value {
 
 /// One of the names, or an integer as vLLM has it.
 fn priority(param: &str, value: &Value) -> Result<Priority, RequestError> {
-    const EXPECTED: &str = "critical, high, normal, low or an integer";
+    const EXPECTED: &str = "critical, high, normal, low, batch or an integer";
     let known = match value {
         Value::String(name) => Priority::from_name(name),
         number => number.as_i64().map(Priority::from_integer),

@@ -37,7 +37,7 @@ pub fn take_messages(fields: &mut Fields) -> Result<Vec<ChatMessage>, RequestErr
 fn message(fields: &mut Fields, index: usize, value: Value) -> Result<ChatMessage, RequestError> {
     let at = |name: &str| format!("messages[{index}]{name}");
     let Value::Object(object) = value else { return Err(wrong(&at(""), "an object", &value)) };
-    let mut message = Fields::new(object);
+    let mut message = Fields::inside("messages[].", object);
     let role = role(&at(".role"), message.take("role"))?;
     for name in ["function_call", "audio"] {
         if message.take(name).is_some() {

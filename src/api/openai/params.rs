@@ -11,25 +11,41 @@ pub struct Fields {
     left: Map<String, Value>,
     /// Unknown fields of inner objects.
     inner: Vec<String>,
+    /// Before the names of its fields, for error messages.
+    scope: String,
 }
 
 impl Fields {
-    pub fn new(mut object: Map<String, Value>) -> Fields {
+    pub fn new(object: Map<String, Value>) -> Fields {
+        Fields::inside("", object)
+    }
+
+    /// Of an object inside the body. `scope` is what stands before its names, as in `tools[].`.
+    pub fn inside(scope: impl Into<String>, mut object: Map<String, Value>) -> Fields {
         object.retain(|_, value| !value.is_null());
-        Fields { left: object, inner: Vec::new() }
+        Fields { left: object, inner: Vec::new(), scope: scope.into() }
     }
 
     pub fn take(&mut self, name: &str) -> Option<Value> {
+        #[cfg(test)]
+        asked::note(&self.scope, name);
         self.left.shift_remove(name)
     }
 
+    /// The whole name of a field.
+    fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.scope)
+    }
+
     pub fn integer(&mut self, name: &str) -> Result<Option<i64>, RequestError> {
-        self.take(name).map(|value| value.as_i64().ok_or_else(|| wrong(name, "an integer", &value))).transpose()
+        let value = self.take(name);
+        value.map(|value| value.as_i64().ok_or_else(|| wrong(&self.named(name), "an integer", &value))).transpose()
     }
 
     /// Integers are numbers too.
     pub fn number(&mut self, name: &str) -> Result<Option<f64>, RequestError> {
-        self.take(name).map(|value| value.as_f64().ok_or_else(|| wrong(name, "a number", &value))).transpose()
+        let value = self.take(name);
+        value.map(|value| value.as_f64().ok_or_else(|| wrong(&self.named(name), "a number", &value))).transpose()
     }
 
     /// Absent is false.
@@ -38,7 +54,8 @@ impl Fields {
     }
 
     pub fn optional_flag(&mut self, name: &str) -> Result<Option<bool>, RequestError> {
-        self.take(name).map(|value| value.as_bool().ok_or_else(|| wrong(name, "a boolean", &value))).transpose()
+        let value = self.take(name);
+        value.map(|value| value.as_bool().ok_or_else(|| wrong(&self.named(name), "a boolean", &value))).transpose()
     }
 
     /// Whether it was given and not taken yet.
@@ -47,7 +64,7 @@ impl Fields {
     }
 
     pub fn string(&mut self, name: &str) -> Result<Option<String>, RequestError> {
-        self.take(name).map(|value| string(name, value)).transpose()
+        self.take(name).map(|value| string(&self.named(name), value)).transpose()
     }
 
     /// A string or a list of strings; absent is empty.
@@ -55,8 +72,8 @@ impl Fields {
         match self.take(name) {
             None => Ok(Vec::new()),
             Some(Value::String(one)) => Ok(vec![one]),
-            Some(Value::Array(many)) => many.into_iter().map(|value| string(name, value)).collect(),
-            Some(other) => Err(wrong(name, "a string or a list of strings", &other)),
+            Some(Value::Array(many)) => many.into_iter().map(|value| string(&self.named(name), value)).collect(),
+            Some(other) => Err(wrong(&self.named(name), "a string or a list of strings", &other)),
         }
     }
 
@@ -64,16 +81,16 @@ impl Fields {
     pub fn integers(&mut self, name: &str) -> Result<Vec<i64>, RequestError> {
         match self.take(name) {
             None => Ok(Vec::new()),
-            Some(Value::Array(many)) => integers(name, &many),
-            Some(other) => Err(wrong(name, "a list of integers", &other)),
+            Some(Value::Array(many)) => integers(&self.named(name), &many),
+            Some(other) => Err(wrong(&self.named(name), "a list of integers", &other)),
         }
     }
 
     pub fn object(&mut self, name: &str) -> Result<Option<Fields>, RequestError> {
         match self.take(name) {
             None => Ok(None),
-            Some(Value::Object(object)) => Ok(Some(Fields::new(object))),
-            Some(other) => Err(wrong(name, "an object", &other)),
+            Some(Value::Object(object)) => Ok(Some(Fields::inside(format!("{}.", self.named(name)), object))),
+            Some(other) => Err(wrong(&self.named(name), "an object", &other)),
         }
     }
 
@@ -86,7 +103,7 @@ impl Fields {
     pub fn absorb(&mut self, prefix: &str, inner: Fields) {
         /// More are never shown, and there may be one in each of thousands of messages.
         const MOST: usize = 16;
-        for (name, _) in inner.left {
+        for name in inner.left.into_iter().map(|(name, _)| name).chain(inner.inner) {
             let name = format!("{prefix}.{name}");
             if self.inner.len() < MOST && !self.inner.contains(&name) {
                 self.inner.push(name);
@@ -97,6 +114,13 @@ impl Fields {
     /// Of the names that nothing was done for.
     pub fn ignore(&mut self, name: impl Into<String>) {
         self.inner.push(name.into());
+    }
+
+    /// Of a body that was made of another one, whose fields have been accounted for.
+    pub fn translated(object: Map<String, Value>) -> Fields {
+        #[cfg(test)]
+        asked::pause(true);
+        Fields::new(object)
     }
 
     /// Refuses what would be answered wrongly; returns the names of what is ignored. With `strict` those are refused too.
@@ -214,6 +238,34 @@ fn effect(name: &str, value: &Value) -> Effect {
         | "documents"
         | "add_special_tokens" => Effect::Refused,
         _ => Effect::Named,
+    }
+}
+
+/// Which names a test's requests were asked for: what the parsers know, for comparison with the document.
+#[cfg(test)]
+pub mod asked {
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeSet;
+
+    thread_local! {
+        static NAMES: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+        static PAUSED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub fn note(scope: &str, name: &str) {
+        if !PAUSED.get() {
+            NAMES.with_borrow_mut(|names| names.insert(format!("{scope}{name}")));
+        }
+    }
+
+    /// A request became another: whether what follows is noted, too.
+    pub fn pause(pause: bool) {
+        PAUSED.set(pause);
+    }
+
+    /// Those since the last time, of this thread.
+    pub fn taken() -> BTreeSet<String> {
+        NAMES.take()
     }
 }
 

@@ -82,7 +82,7 @@ fn json_schema(format: &mut Fields) -> Result<GrammarSpec, RequestError> {
     const NAME: &str = "response_format.json_schema";
     let inner = format.take("json_schema");
     let Some(Value::Object(object)) = inner else { return Err(wrong(NAME, "an object", &inner.unwrap_or_default())) };
-    let mut inner = Fields::new(object);
+    let mut inner = Fields::inside(format!("{NAME}."), object);
     let named = |name: &str| format!("{NAME}.{name}");
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     match inner.take("name") {
