@@ -3,11 +3,12 @@
 CARGO ?= cargo
 PYTHON ?= python3
 VENV := .venv
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 CLIENTS := openai==3.52.0 anthropic==2.12.0 langchain-openai==1.7.3 litellm==1.83.0 jsonschema==4.26.0
 NODE_CLIENTS := openai@6.49.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres lint fmt check unit doc venv bench bench-peers parity divergence docker clean
+.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv bench bench-peers parity divergence docker clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -24,9 +25,13 @@ lint: ## formatting, and clippy with warnings as errors
 check: ## does it compile?
 	$(CARGO) check --locked --all-targets
 
-unit: $(VENV)/ready ## all tests but those in doc comments
+capi: ## the C library: libforebay.so and libforebay.a in target/release, for include/forebay.h
+	$(CARGO) rustc --locked --release --lib --features capi --crate-type cdylib,staticlib
+
+unit: $(VENV)/ready capi-dev ## all tests but those in doc comments
 	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
 	export FOREBAY_TEST_PYTHON=$(CURDIR)/$(VENV)/bin/python; \
+	export FOREBAY_TEST_CAPI=$(TARGET)/debug; \
 	if [ -d $(VENV)/node_modules/openai ]; then export FOREBAY_TEST_NODE_MODULES=$(CURDIR)/$(VENV)/node_modules; fi; \
 	$(CARGO) nextest run --locked --no-fail-fast
 
@@ -35,6 +40,9 @@ test-postgres: ## the tests of the store and of batches, on PostgreSQL too
 	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
 	tests/postgres.sh $(CARGO) nextest run --locked --no-fail-fast \
 		-E 'test(/^store::/) + test(/^jobs::/) + test(/^batches::/)'
+
+capi-dev: # what the tests of the C library link
+	$(CARGO) rustc --locked --lib --features capi --crate-type cdylib,staticlib
 
 doc: ## tests in doc comments
 	$(CARGO) test --locked --doc

@@ -154,7 +154,7 @@ async fn submit(engine: &EngineHandle, id: usize, max_tokens: usize) -> Result<m
 async fn token(events: &mut mpsc::Receiver<Event>) -> Result<()> {
     loop {
         match events.recv().await.context("the engine is gone")? {
-            Event::Admitted { .. } => {}
+            Event::Admitted { .. } | Event::Embedded(_) => {}
             Event::Token(_) => return Ok(()),
             Event::Finished(_) => bail!("a sequence ended before it was measured"),
             Event::Failed(error) => return Err(error.into()),

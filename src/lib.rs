@@ -20,6 +20,8 @@ pub mod jobs;
 pub mod probe;
 
 pub mod api;
+#[cfg(any(feature = "capi", test))]
+pub mod ffi;
 pub mod generate;
 pub mod text;
 

@@ -67,6 +67,9 @@ pub enum Outcome {
     Embedded(Vec<f32>),
     /// No token: the sequence's grammar leaves only an end, and none that it may draw.
     Complete,
+    /// No token yet: which may be drawn is still being computed. The only outcome of its sequence, which sits the step out
+    /// and is to compute its last known token again.
+    Late,
     /// This sequence alone failed; the others of the step are unaffected.
     Failed(SequenceFault),
 }
@@ -83,6 +86,8 @@ pub struct Sampled {
 pub struct Logprobs {
     /// Of the token that was drawn.
     pub sampled: f32,
+    /// Its place among all tokens, from 1, in the order of `top`.
+    pub rank: usize,
     /// The most likely tokens, best first; ties by lowest id. As many as were asked for.
     pub top: Vec<(TokenId, f32)>,
     /// Of each token of the prompt but the first, where asked for; with the first token that is drawn, else empty.

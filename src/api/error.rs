@@ -79,9 +79,14 @@ pub fn face(error: &RequestError) -> Face {
         E::InvalidJson { .. } => Face::bad_request("invalid_json"),
         E::InvalidValue { param, .. } => Face::bad_request("invalid_value").about(param),
         E::Unsupported { param, .. } => Face::bad_request("unsupported_parameter").about(param),
+        E::GrammarTooComplex { param, .. } => Face::bad_request("grammar_too_complex").about(param),
+        E::GrammarBusy { retry_after_s } => {
+            Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("compiler_busy") }
+        }
         E::EmptyPrompt => Face::bad_request("empty_prompt").about("prompt"),
         E::ContextLength { .. } => Face::bad_request("context_length_exceeded"),
         E::Template { .. } => Face::bad_request("invalid_value").about("messages"),
+        E::TemplateLimit { .. } => Face::bad_request("template_limit").about("messages"),
         E::ModelNotFound { .. } => {
             Face::new(StatusCode::NOT_FOUND, "not_found_error", "model_not_found").about("model")
         }
@@ -117,6 +122,7 @@ pub fn face(error: &RequestError) -> Face {
         E::ShuttingDown => Face::overloaded("shutting_down"),
         E::EngineStopped => Face::overloaded("worker_unavailable"),
         E::Aborted => Face::server_error("aborted").never_retry(),
+        E::StreamEnded { .. } => Face::bad_request("stream_ended"),
         E::NonFiniteLogits => Face::server_error("non_finite_logits").never_retry(),
         // The client's grammar asked for too much, and would again.
         E::Grammar { .. } => Face::bad_request("grammar_failed"),
@@ -182,6 +188,9 @@ mod tests {
             (E::EmptyPrompt, 400, "empty_prompt"),
             (E::ContextLength { prompt: 9, limit: 8 }, 400, "context_length_exceeded"),
             (E::Template { message: text() }, 400, "invalid_value"),
+            (E::TemplateLimit { message: text() }, 400, "template_limit"),
+            (E::GrammarTooComplex { param: text(), message: text() }, 400, "grammar_too_complex"),
+            (E::GrammarBusy { retry_after_s: 2 }, 503, "compiler_busy"),
             (E::ModelNotFound { model: text() }, 404, "model_not_found"),
             (E::RouteNotFound { path: text() }, 404, "not_found"),
             (E::Forbidden { message: text() }, 403, "forbidden"),
@@ -204,7 +213,9 @@ mod tests {
             (E::ShuttingDown, 503, "shutting_down"),
             (E::EngineStopped, 503, "worker_unavailable"),
             (E::Aborted, 500, "aborted"),
+            (E::StreamEnded { why: "it was deleted" }, 400, "stream_ended"),
             (E::NonFiniteLogits, 500, "non_finite_logits"),
+            (E::Grammar { message: text() }, 400, "grammar_failed"),
             (E::StepFailed, 500, "step_failed"),
             (E::Internal, 500, "internal_error"),
         ]
@@ -218,7 +229,10 @@ mod tests {
             let response = ApiError(error).into_response();
             assert_eq!(response.status(), status, "{message}");
             assert_eq!(response.headers()["content-type"], "application/json");
-            assert_eq!(response.headers().contains_key("retry-after"), status == 429 || code == "thermal_limit");
+            assert_eq!(
+                response.headers().contains_key("retry-after"),
+                status == 429 || ["thermal_limit", "compiler_busy"].contains(&code)
+            );
             // Both SDKs retry 408, 429 and all of 500 and above unless told otherwise.
             assert_eq!(response.headers().contains_key("x-should-retry"), face.never_retry);
             let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();

@@ -26,11 +26,26 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             },
             "a parameter that we know and cannot honour; with `?strict=1` also what would be ignored",
         ),
+        (
+            E::GrammarTooComplex {
+                param: text("guided_regex"),
+                message: text("has 1048576 bytes, at most 8192 are allowed"),
+            },
+            "a schema or grammar is larger, deeper or harder to compile than the server allows",
+        ),
+        (
+            E::GrammarBusy { retry_after_s: 2 },
+            "a schema or grammar waited for others to be compiled, five times as long as its own compilation may take",
+        ),
         (E::EmptyPrompt, "`prompt` or one of its entries is empty"),
         (E::ContextLength { prompt: 1_200, limit: 1_024 }, "the prompt leaves no room for a token in the context"),
         (
             E::Template { message: text("Conversation roles must alternate user/assistant") },
-            "the model's chat template raised an exception, failed, or worked for too long; the model has none",
+            "the model's chat template raised an exception or failed; the model has none",
+        ),
+        (
+            E::TemplateLimit { message: text("the chat template needs more than 200000 steps for these messages") },
+            "the model's chat template worked or wrote too much for these messages",
         ),
         (E::ModelNotFound { model: text("gpt-17") }, "`model` is not served here"),
         (E::RouteNotFound { path: text("/v1/nothing") }, "no such route"),
@@ -53,7 +68,7 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             "the first token is expected after the request's deadline",
         ),
         (
-            E::Grammar { message: text("Too many items (limit 50000)") },
+            E::Grammar { message: text("Too many items (limit 8000)") },
             "the completion met a limit of its own grammar; a part of it may have been sent",
         ),
         (E::BatchTimeout { waited_ms: 60_000 }, "no batch took the request in time (`batching`)"),
@@ -70,6 +85,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
         (E::ShuttingDown, "the server drains; the request did not run to its end"),
         (E::EngineStopped, "the engine has ended"),
         (E::Aborted, "the operator ended the request"),
+        (
+            E::StreamEnded { why: "another request of its conversation has begun" },
+            "a stream with `X-Conversation-Id` was deleted, replaced, or pushed out while somebody read it, or its reader was too slow",
+        ),
         (E::NonFiniteLogits, "the model computed NaN or infinities for this request; others are not affected"),
         (E::StepFailed, "the forward pass failed on this request alone; others are not affected"),
         (E::Internal, "a bug of ours, caught"),
@@ -87,7 +106,12 @@ fn document() -> String {
     for (error, when) in examples() {
         let face = face(&error);
         let param = match (&error, &face.param) {
-            (RequestError::InvalidValue { .. } | RequestError::Unsupported { .. }, _) => "its name".to_owned(),
+            (
+                RequestError::InvalidValue { .. }
+                | RequestError::Unsupported { .. }
+                | RequestError::GrammarTooComplex { .. },
+                _,
+            ) => "its name".to_owned(),
             (_, Some(param)) => format!("`{param}`"),
             (_, None) => String::new(),
         };

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef, Request};
-use axum::http::Method;
+use axum::http::{Method, Uri};
 use axum::middleware::from_fn;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -167,13 +167,23 @@ fn layered(router: Router<State>, state: State) -> Router {
         .with_state(state)
 }
 
-async fn no_route(request: Request) -> ApiError {
+async fn no_route(request: Request) -> Response {
     const SHOWN: usize = 200;
-    ApiError(RequestError::RouteNotFound { path: request.uri().path().chars().take(SHOWN).collect() })
+    let path = request.uri().path();
+    refused(path, RequestError::RouteNotFound { path: path.chars().take(SHOWN).collect() })
 }
 
-async fn no_method(method: Method) -> ApiError {
-    ApiError(RequestError::MethodNotAllowed { method: method.as_str().chars().take(20).collect() })
+async fn no_method(method: Method, uri: Uri) -> Response {
+    refused(uri.path(), RequestError::MethodNotAllowed { method: method.as_str().chars().take(20).collect() })
+}
+
+/// An error in the shape that the path's clients know.
+fn refused(path: &str, error: RequestError) -> Response {
+    let messages = path.strip_prefix("/v1").unwrap_or(path).strip_prefix("/messages");
+    match messages {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => anthropic::MessagesError(error).into_response(),
+        _ => ApiError(error).into_response(),
+    }
 }
 
 /// The panic's message stays in the log (the hook has written it): it may hold a prompt's text.

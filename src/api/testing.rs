@@ -162,7 +162,7 @@ pub fn token(token: TokenId) -> Event {
 }
 
 pub fn token_with(token: TokenId, sampled: f32, top: Vec<(TokenId, f32)>) -> Event {
-    Event::Token(Sampled { token, logprobs: Some(Logprobs { sampled, top, prompt: Vec::new() }) })
+    Event::Token(Sampled { token, logprobs: Some(Logprobs { sampled, rank: 1, top, prompt: Vec::new() }) })
 }
 
 pub fn json_post(path: &str, body: &Value) -> Request<Body> {

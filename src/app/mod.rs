@@ -3,6 +3,8 @@
 //! Two runtimes: the engine's, on a thread of its own, whose blocking thread runs the steps; and the HTTP face's. A step
 //! never occupies a thread that answers probes.
 
+#[cfg(any(feature = "capi", test))]
+pub mod embedded;
 mod engine;
 mod http;
 #[cfg(feature = "hub")]

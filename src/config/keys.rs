@@ -256,7 +256,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "structured_output.compile_timeout",
-        "10s",
+        "2s",
         Kind::Duration { min_ms: 1, max_ms: 10 * MINUTE },
         "a grammar that takes longer to compile is refused",
     ),

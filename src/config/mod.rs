@@ -190,6 +190,13 @@ pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
     Ok((parsed.command, loaded))
 }
 
+/// The configuration of an engine inside another program: `file`, and over it a model; no environment.
+#[cfg(any(feature = "capi", test))]
+pub fn embedded(model: Option<&str>, file: Option<&std::path::Path>) -> Result<Config, ConfigError> {
+    let flags: Vec<_> = model.map(|model| ("model", "model.path", model.to_owned())).into_iter().collect();
+    Ok(load(file, BTreeMap::new(), &flags)?.config)
+}
+
 fn environment() -> BTreeMap<String, String> {
     // What is not UTF-8 must not be ignored; with its marks it is refused like any other bad value.
     let text = |raw: std::ffi::OsString| raw.to_string_lossy().into_owned();

@@ -18,6 +18,7 @@ pub mod handle;
 pub mod heartbeat;
 pub mod home;
 pub mod inbox;
+mod masks;
 pub mod outlet;
 pub mod permit;
 mod pooler;

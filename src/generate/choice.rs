@@ -198,7 +198,15 @@ impl Choice {
         let top = |(token, logprob)| spelled(&self.tokenizer, token, logprob);
         let hidden = !self.keep_special_tokens && !self.tokenizer.is_text(token);
         let TopLogprob { text, bytes, logprob, .. } = top((token, logprobs.sampled));
-        TokenLogprob { token, text, bytes, hidden, logprob, top: logprobs.top.into_iter().map(top).collect() }
+        TokenLogprob {
+            token,
+            text,
+            bytes,
+            hidden,
+            logprob,
+            rank: logprobs.rank,
+            top: logprobs.top.into_iter().map(top).collect(),
+        }
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Started {
     /// Where an echo was asked for.
     pub prompt_text: Option<String>,
     /// The client asked for more tokens than the context leaves.
-    pub max_tokens_clamped: bool,
+    pub clamped: Option<&'static str>,
     /// From its arrival; `None` while nothing was measured.
     pub predicted_ttft: Option<Micros>,
     pub effective: Option<Effective>,

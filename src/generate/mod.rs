@@ -157,6 +157,8 @@ pub struct TokenLogprob {
     /// It adds nothing to the text: a special token.
     pub hidden: bool,
     pub logprob: f32,
+    /// Among all tokens, from 1.
+    pub rank: usize,
     /// Best first.
     pub top: Vec<TopLogprob>,
 }
@@ -262,7 +264,7 @@ impl Generator {
             None => None,
         };
         let ids = || SeqId(shared.next_seq.fetch_add(1, Ordering::Relaxed));
-        let Built { requests, max_tokens_clamped } =
+        let Built { requests, clamped } =
             checked.with_grammar(grammar).into_requests(prompt_tokens, &shared.eos, &shared.limits, ids)?;
         let Some(first) = requests.first() else { return Err(RequestError::Internal) };
         let manner = Manner {
@@ -277,7 +279,7 @@ impl Generator {
         let mut started = Started {
             prompt_tokens: first.prompt().to_vec(),
             prompt_text: text,
-            max_tokens_clamped,
+            clamped,
             predicted_ttft: None,
             effective: Some(Effective::of(first)),
             cached_tokens: 0,

@@ -7,7 +7,9 @@ use tracing::warn;
 
 use crate::clock;
 use crate::request::{ChatMessage, Limits, Prompt, RequestError, TemplateOptions, check_tokens};
-use crate::text::{ChatTemplate, ContentGuard, Tokenizer, TokenizerError, ToolsIn, detokenize, in_plain_words};
+use crate::text::{
+    ChatTemplate, ContentGuard, TemplateError, Tokenizer, TokenizerError, ToolsIn, detokenize, in_plain_words,
+};
 use crate::units::TokenId;
 
 use super::infill;
@@ -109,9 +111,7 @@ impl Preparer {
             options.variables.iter().map(|(name, json)| (name.clone(), self.guard.mark_text(json))).collect();
         tools.iter_mut().for_each(|tools| tools.json = self.guard.mark_text(&tools.json));
         let guarded = TemplateOptions { variables, tools, ..options.clone() };
-        let mut rendered = template
-            .render_with(&marked, &guarded, clock::unix_seconds())
-            .map_err(|error| RequestError::Template { message: error.to_string() })?;
+        let mut rendered = template.render_with(&marked, &guarded, clock::unix_seconds()).map_err(template_error)?;
         if let Some(last) = marked.last().filter(|_| options.continue_final_message) {
             reopen(&mut rendered, &last.content)?;
         }
@@ -153,6 +153,16 @@ fn reopen(rendered: &mut String, content: &str) -> Result<(), RequestError> {
     };
     rendered.truncate(end);
     Ok(())
+}
+
+fn template_error(error: TemplateError) -> RequestError {
+    let message = error.to_string();
+    match error {
+        TemplateError::TooMuchWork | TemplateError::TooLong => RequestError::TemplateLimit { message },
+        TemplateError::Syntax { .. } | TemplateError::Raised { .. } | TemplateError::Failed { .. } => {
+            RequestError::Template { message }
+        }
+    }
 }
 
 /// The details may quote the prompt, so the log names only the kind.

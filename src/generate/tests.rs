@@ -130,10 +130,7 @@ async fn a_text_becomes_tokens_and_tokens_become_text() {
     let (generation, group) = scene.start(RawRequest { max_tokens: Some(7), ..text("hello fish") }).await;
     assert_eq!(generation.started.prompt_tokens, scene.tokenizer.encode("hello fish", true).unwrap());
     assert_eq!(group[0].request.prompt(), generation.started.prompt_tokens);
-    assert_eq!(
-        (group[0].request.max_tokens(), generation.choices, generation.started.max_tokens_clamped),
-        (7, 1, false)
-    );
+    assert_eq!((group[0].request.max_tokens(), generation.choices, generation.started.clamped), (7, 1, None));
     assert!(group[0].events.max_capacity() > 7);
     check(text("x"), "hello fish", FinishReason::Length, r#"0:"hello"x1 0:" fish"x1 0:Length 2"#).await;
 }
@@ -256,7 +253,7 @@ async fn logprobs_come_with_their_tokens() {
     let ids = scene.tokenizer.encode("é", false).unwrap();
     let (mut generation, group) = scene.start(RawRequest { logprobs: Some(1), ..text("x") }).await;
     for &id in &ids {
-        let logprobs = Some(Logprobs { sampled: -0.5, top: vec![(fixtures::END, -0.25)], prompt: Vec::new() });
+        let logprobs = Some(Logprobs { sampled: -0.5, rank: 2, top: vec![(fixtures::END, -0.25)], prompt: Vec::new() });
         group[0].events.try_send(Event::Token(Sampled { token: id, logprobs })).unwrap();
     }
     let Some((0, Delta::Text(delta))) = generation.next().await else { panic!("no text") };

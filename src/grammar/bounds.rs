@@ -99,12 +99,12 @@ impl Costs {
         self.pattern_bytes += text.len();
         for (bytes, limit) in [(text.len(), MOST_PATTERN_BYTES), (self.pattern_bytes, MOST_PATTERNS_BYTES)] {
             if bytes > limit {
-                return Err(invalid(format!("has patterns of {bytes} bytes, at most {limit} are allowed")));
+                return Err(costly(format!("has patterns of {bytes} bytes, at most {limit} are allowed")));
             }
         }
         match at_once {
             Some(count) if *count == MOST_PATTERNS_AT_ONCE => {
-                Err(invalid(format!("has an allOf with more than {MOST_PATTERNS_AT_ONCE} patterns and formats")))
+                Err(costly(format!("has an allOf with more than {MOST_PATTERNS_AT_ONCE} patterns and formats")))
             }
             Some(count) => {
                 *count += 1;
@@ -120,7 +120,7 @@ impl Costs {
         let divisor = digits.parse::<u64>().ok().filter(|divisor| *divisor <= LARGEST_DIVISOR);
         let Some(divisor) = divisor else {
             let shown: String = text.chars().take(40).collect();
-            return Err(invalid(format!(
+            return Err(costly(format!(
                 "has multipleOf {shown}, at most {LARGEST_DIVISOR} without its point is allowed"
             )));
         };
@@ -130,7 +130,7 @@ impl Costs {
         let product = self.divisors.iter().try_fold(1_u64, |product, divisor| product.checked_mul((*divisor).max(1)));
         match product.filter(|product| *product <= LARGEST_PRODUCT) {
             Some(_) => Ok(()),
-            None => Err(invalid("has too many different values of multipleOf".into())),
+            None => Err(costly("has too many different values of multipleOf".into())),
         }
     }
 }
@@ -139,11 +139,11 @@ fn check_keys(schema: &Value) -> Result<(), GrammarError> {
     let keys = schema["properties"].as_object().map_or(0, serde_json::Map::len);
     let required = schema["required"].as_array().map_or(0, Vec::len);
     if keys.saturating_sub(required) > MOST_OPTIONAL_KEYS {
-        return Err(invalid(format!("has an object with more than {MOST_OPTIONAL_KEYS} optional keys")));
+        return Err(costly(format!("has an object with more than {MOST_OPTIONAL_KEYS} optional keys")));
     }
     Ok(())
 }
 
-fn invalid(message: String) -> GrammarError {
-    GrammarError::Invalid(message)
+fn costly(message: String) -> GrammarError {
+    GrammarError::TooComplex(message)
 }

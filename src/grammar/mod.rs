@@ -25,7 +25,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use cache::Cache;
-pub use matcher::{Mask, Matcher, State};
+pub use matcher::{Mask, Matcher, State, Stop};
 pub use spec::{GrammarSpec, Naming, TaggedCalls, Tool, Whitespace};
 pub use vocabulary::{Limits, STACK_BYTES, Vocabulary};
 
@@ -62,6 +62,9 @@ pub enum GrammarError {
     /// Said by the compiler, shortened.
     #[error("{0}")]
     Invalid(String),
+    /// Compiling it, or following it, would take more than the server gives.
+    #[error("{0}")]
+    TooComplex(String),
     #[error("has {bytes} bytes, at most {limit} are allowed")]
     TooLarge { bytes: usize, limit: usize },
     #[error("is nested deeper than {limit} levels")]
@@ -73,10 +76,30 @@ pub enum GrammarError {
     NoBytes,
 }
 
+impl GrammarError {
+    /// Whether a smaller grammar of the same kind might do.
+    pub fn is_limit(&self) -> bool {
+        match self {
+            GrammarError::TooComplex(_) | GrammarError::TooLarge { .. } | GrammarError::TooDeep { .. } => true,
+            GrammarError::Invalid(_) | GrammarError::Unsatisfiable | GrammarError::NoBytes => false,
+        }
+    }
+
+    /// What the compiler said. It tells limits from mistakes in words alone.
+    fn said(error: String) -> GrammarError {
+        const LIMITS: [&str; 6] = ["too large", "too big", "too many", "fuel", "max is", INTERRUPTED];
+        let limit = LIMITS.iter().any(|word| error.to_ascii_lowercase().contains(word));
+        if limit { GrammarError::TooComplex(error) } else { GrammarError::Invalid(error) }
+    }
+}
+
 /// A matcher met a limit, or a token that its grammar does not have; it can only be rewound.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct MatchError(pub String);
+
+/// What a matcher says that was interrupted.
+const INTERRUPTED: &str = "operation cancelled";
 
 /// The first line of what llguidance says, without its dumps of state, and not the whole of a client's schema.
 fn brief(error: impl fmt::Display) -> String {

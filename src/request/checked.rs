@@ -13,6 +13,7 @@ pub struct Checked {
     pub(super) goal: Goal,
     pub(super) strict: bool,
     pub(super) max_tokens: Option<u32>,
+    pub(super) max_tokens_param: &'static str,
     pub(super) default_max_tokens: Option<u32>,
     pub(super) choices: u32,
     pub(super) sampling: SamplingParams,
@@ -35,8 +36,8 @@ pub struct Checked {
 #[derive(Clone, Debug)]
 pub struct Built {
     pub requests: Vec<Request>,
-    /// The client asked for more tokens than the context leaves; it gets what is left.
-    pub max_tokens_clamped: bool,
+    /// The parameter that asked for more tokens than the context leaves; the client gets what is left.
+    pub clamped: Option<&'static str>,
 }
 
 impl Checked {
@@ -76,7 +77,7 @@ impl Checked {
         let room = limits.max_model_len - prompt.len() as u32;
         if let Some(most) = self.max_tokens.filter(|most| self.strict && *most > room) {
             let message = format!("is {most}, but the prompt of {} leaves {room} in the context", prompt.len());
-            return Err(RequestError::invalid("max_tokens", message));
+            return Err(RequestError::invalid(self.max_tokens_param, message));
         }
         let asked = match self.goal {
             Goal::Completion => self.max_tokens.or(self.default_max_tokens),
@@ -102,7 +103,8 @@ impl Checked {
             grammar: self.grammar.clone(),
             origin: self.origin.clone(),
         });
-        Ok(Built { requests: requests.collect(), max_tokens_clamped: self.max_tokens.is_some_and(|n| n > room) })
+        let clamped = self.max_tokens.is_some_and(|n| n > room).then_some(self.max_tokens_param);
+        Ok(Built { requests: requests.collect(), clamped })
     }
 }
 

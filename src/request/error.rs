@@ -11,6 +11,11 @@ pub enum RequestError {
     InvalidValue { param: String, message: String },
     #[error("'{param}' is not supported: {message}")]
     Unsupported { param: String, message: String },
+    /// What its parameter asks to enforce would cost more than the server gives.
+    #[error("'{param}': {message}")]
+    GrammarTooComplex { param: String, message: String },
+    #[error("the server is compiling other requests' grammars; try again in {retry_after_s} s")]
+    GrammarBusy { retry_after_s: u32 },
     #[error("the prompt is empty")]
     EmptyPrompt,
     #[error(
@@ -19,6 +24,9 @@ pub enum RequestError {
     ContextLength { prompt: usize, limit: u32 },
     #[error("the chat template refused the messages: {message}")]
     Template { message: String },
+    /// It did more, or wrote more, than any template needs.
+    #[error("{message}")]
+    TemplateLimit { message: String },
     #[error("the model '{model}' does not exist")]
     ModelNotFound { model: String },
     #[error("there is no such route: {path}")]
@@ -63,6 +71,8 @@ pub enum RequestError {
     EngineStopped,
     #[error("the request was ended by the server's operator")]
     Aborted,
+    #[error("the stream has ended: {why}")]
+    StreamEnded { why: &'static str },
     #[error("the model produced values that are not finite for this request")]
     NonFiniteLogits,
     #[error("the grammar cannot go on: {message}")]

@@ -133,7 +133,7 @@ impl ChatMessage {
 }
 
 /// A salt is kept with each first block of its requests.
-const MAX_SALT_BYTES: usize = 256;
+const MAX_SALT_BYTES: usize = 128;
 
 impl RawRequest {
     /// Checks everything that needs no tokenizer. `entropy` becomes the seed when the client gave none.
@@ -144,6 +144,10 @@ impl RawRequest {
         let prompt_logprobs_param = param(self.prompt_logprobs_param, "prompt_logprobs");
         let truncate = self.truncation(limits)?;
         match &self.prompt {
+            Prompt::Text(text) if text.is_empty() => return Err(RequestError::EmptyPrompt),
+            Prompt::Chat(messages) if messages.is_empty() => {
+                return Err(RequestError::invalid("messages", "must have at least one message"));
+            }
             // Cut before its length matters.
             Prompt::Tokens(tokens) if truncate.is_some() && !tokens.is_empty() => {}
             prompt => prompt.check_size(limits)?,
@@ -161,6 +165,7 @@ impl RawRequest {
             strict: self.strict,
             // More than the context is clamped later, so only the sign matters here.
             max_tokens: integer(max_tokens_param, self.max_tokens, 1, i64::MAX)?.map(|n| n.min(u32::MAX.into()) as u32),
+            max_tokens_param,
             default_max_tokens: self.default_max_tokens,
             choices: integer("n", self.n, 1, limits.max_choices.into())?.unwrap_or(1) as u32,
             sampling: SamplingParams {
@@ -192,9 +197,11 @@ impl RawRequest {
 
     fn cache_use(&self) -> Result<CacheUse, RequestError> {
         let salt = self.cache_salt.as_deref().unwrap_or_default();
-        let odd = salt.is_empty() || salt.len() > MAX_SALT_BYTES || salt.chars().any(char::is_control);
+        // No path, no address; base64 as vLLM's documentation shows it, in its alphabet for URLs.
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-+=".contains(&byte);
+        let odd = salt.is_empty() || salt.len() > MAX_SALT_BYTES || !salt.bytes().all(plain);
         if self.cache_salt.is_some() && odd {
-            let message = format!("must have 1 to {MAX_SALT_BYTES} bytes and no control characters");
+            let message = format!("must have 1 to {MAX_SALT_BYTES} characters of a-z, A-Z, 0-9, _, -, + and =");
             return Err(RequestError::invalid("cache_salt", message));
         }
         Ok(CacheUse { declined: self.cache_prompt == Some(false), salt: salt.into() })

@@ -194,6 +194,13 @@ impl Scheduler {
         let seq = chunk.seq;
         let max_model_len = self.config.max_model_len;
         let Some(running) = self.find_mut(seq) else { return };
+        if matches!(outcomes, [(_, Outcome::Late)]) {
+            // As if the step had ended before its last known token, whose logits are wanted again. K and V written twice are
+            // the same.
+            running.computed = chunk.tokens.end - chunk.proposed - 1;
+            running.publish(pool);
+            return;
+        }
         let drawn = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Token(_))).count() as u32;
         // Each token drawn but the last was guessed, and its keys and values are in place; the other guesses were wrong.
         let accepted = drawn.saturating_sub(1).min(chunk.proposed);
@@ -217,6 +224,8 @@ impl Scheduler {
                     events.push((seq, Event::Embedded(vector.clone())));
                     Some(Event::Finished(FinishReason::Stop))
                 }
+                // Never beside another outcome.
+                Outcome::Late => None,
                 Outcome::Token(sampled) => {
                     events.push((seq, Event::Token(sampled.clone())));
                     match running.emit(sampled.token, max_model_len) {

@@ -6,7 +6,7 @@ import anthropic
 
 client = anthropic.Anthropic(base_url=sys.argv[1], api_key="unused", max_retries=0)
 ask = dict(
-    model="storyteller", max_tokens=40, temperature=0,
+    model="storyteller", max_tokens=40, extra_body={"temperature": 0},  # which this version has no argument for
     messages=[{"role": "user", "content": "Tell me a story about a fox named Pip."}],
 )
 
@@ -25,7 +25,7 @@ assert final.stop_reason == whole.stop_reason and final.usage.output_tokens == w
 
 # System, blocks, an answer that is gone on with, stop sequences.
 prompted = client.messages.create(
-    model="default", max_tokens=8, temperature=0, system=[{"type": "text", "text": "You tell stories."}],
+    model="default", max_tokens=8, system=[{"type": "text", "text": "You tell stories."}],
     messages=[{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
 )
 assert prompted.content[0].text
@@ -47,7 +47,7 @@ def refused(kind, name, **body):
 
 
 refused(anthropic.NotFoundError, "not_found_error", model="claude-17")
-refused(anthropic.BadRequestError, "invalid_request_error", temperature=9)
+refused(anthropic.BadRequestError, "invalid_request_error", extra_body={"temperature": 9})
 refused(anthropic.BadRequestError, "invalid_request_error", messages=[])
 image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}}
 refused(anthropic.BadRequestError, "invalid_request_error", messages=[{"role": "user", "content": [image]}])

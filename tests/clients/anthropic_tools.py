@@ -9,7 +9,10 @@ tools = [
     {"name": name, "description": "d", "input_schema": {"type": "object", "properties": {}}}
     for name in ("get_weather", "get_time")
 ]
-ask = dict(model="parrot", max_tokens=100, temperature=0, tools=tools, messages=[{"role": "user", "content": "Weather?"}])
+ask = dict(
+    model="parrot", max_tokens=100, tools=tools, extra_body={"temperature": 0},
+    messages=[{"role": "user", "content": "Weather?"}],
+)
 
 whole = client.messages.create(**ask)
 assert [block.type for block in whole.content] == ["thinking", "text", "tool_use", "tool_use"], whole.content

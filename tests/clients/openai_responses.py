@@ -1,6 +1,7 @@
 """Responses through the official openai package. Usage: openai_responses.py BASE_URL"""
 
 import sys
+from typing import Literal
 
 import openai
 from pydantic import BaseModel
@@ -39,12 +40,12 @@ assert more.instructions == "Be brief."
 
 
 class Animal(BaseModel):
-    name: str
-    legs: int
+    name: Literal["fox", "owl"]
+    legs: Literal[2, 4]
 
 
-parsed = client.responses.parse(model="storyteller", input="An animal", text_format=Animal, max_output_tokens=400, seed=3)
-assert parsed.status == "incomplete" or isinstance(parsed.output_parsed, Animal), parsed
+parsed = client.responses.parse(model="storyteller", input="An animal", text_format=Animal, max_output_tokens=100, extra_body={"seed": 3})
+assert parsed.status == "completed" and isinstance(parsed.output_parsed, Animal), parsed
 
 logged = client.responses.create(**{**ask, "max_output_tokens": 5}, include=["message.output_text.logprobs"], top_logprobs=2)
 logprobs = logged.output[0].content[0].logprobs

@@ -10,6 +10,7 @@ use source::{Source, is_word};
 /// Room → rooms it may use (`ARCHITECTURE.md`). The vocabulary (`request`, `step`, `report`, `units`) is open to all.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("main", &["app", "config", "probe"]),
+    ("ffi", &["app", "scheduler"]),
     (
         "app",
         &[

@@ -2,11 +2,13 @@
 
 use forebay::generate::{normalised, similarity};
 use forebay::model::{self, LoadOptions, Model, Rows, Source};
+use forebay::request::{Event, FinishReason, Goal, Limits, Pooling, Prompt, RawRequest};
 use forebay::step::{BatchChunk, StepBatch};
 use forebay::units::{BlockId, SeqId};
 use reqwest::Client;
 use serde_json::{Value, json};
 
+use crate::rig::{self, Rig, Setup};
 use crate::server::{Server, post};
 
 const BLOCK_SIZE: usize = 16;
@@ -90,7 +92,7 @@ async fn vectors_are_the_models_own_however_they_are_computed() {
         let mut found = 0;
         for (tokens, expected) in prompts.iter().zip(&expected) {
             let (vectors, cached) = embedded(&server, json!(tokens)).await;
-            assert_eq!(vectors, [expected.clone()], "{pooling} alone");
+            assert_eq!(vectors, std::slice::from_ref(expected), "{pooling} alone");
             found += cached;
         }
         assert_eq!(found > 0, pooling == "last", "{pooling}");
@@ -164,4 +166,45 @@ async fn documents_are_ranked_by_their_embeddings() {
     two["top_n"] = json!(2);
     let (_, answer) = post(server.at("/rerank"), two).await;
     assert_eq!(answer["results"].as_array().map(Vec::len), Some(2));
+}
+
+/// The vector of a prompt, unnormalised, over a loop in this process.
+async fn pooled(rig: &Rig, tokens: &[u32], pooling: Pooling) -> Vec<f32> {
+    let raw = RawRequest {
+        goal: Goal::Embedding(pooling),
+        prompt: Prompt::Tokens(tokens.iter().map(|&token| token.into()).collect()),
+        ..RawRequest::default()
+    };
+    let limits = Limits::new(1_024, 320, 64);
+    let checked = raw.check(&limits, 0).expect("in range");
+    let built = checked.into_requests(tokens.to_vec(), &[], &limits, || SeqId(1 << 40)).expect("it fits");
+    let mut events = rig::submit(&rig.handle, built.requests).await.expect("accepted").remove(0);
+    let mut vector = Vec::new();
+    loop {
+        match events.recv().await.expect("an end before the channel closes") {
+            Event::Admitted { .. } => {}
+            Event::Embedded(said) => vector = said,
+            Event::Finished(FinishReason::Stop) => return vector,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Completions that grow take the blocks of a prompt that is on its way; it is computed again from its beginning.
+#[tokio::test]
+async fn a_prompt_that_loses_its_blocks_keeps_its_vector() {
+    let tokens = prompt(150, 9);
+    for pooling in Pooling::ALL {
+        let expected = pooled(&rig::storyteller(Setup::default()), &tokens, pooling).await;
+        assert_eq!(expected.len(), model().width());
+        let tight = Setup { num_blocks: 24, max_num_batched_tokens: 4, prefix_caching: false, ..Setup::default() };
+        let rig = rig::storyteller(tight);
+        let first = rig.submit(&prompt(20, 1), 140).await;
+        let second = rig.submit(&prompt(20, 2), 140).await;
+        assert_eq!(pooled(&rig, &tokens, pooling).await, expected, "{pooling:?}");
+        for events in [first, second] {
+            assert_eq!(rig::collect(events).await.tokens.len(), 140);
+        }
+        assert!(rig.join().await.snapshot().preemptions_total > 0, "nothing was taken from anyone");
+    }
 }

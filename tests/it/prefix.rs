@@ -88,7 +88,16 @@ async fn a_conversation_goes_on_where_it_ended() {
 #[tokio::test]
 async fn bad_salts_are_refused() {
     let server = Server::start(&[]);
-    for salt in [json!(""), json!("x".repeat(257)), json!("a\nb"), json!(5), json!(["a"])] {
+    for salt in [
+        json!(""),
+        json!("x".repeat(129)),
+        json!("a/b"),
+        json!(".."),
+        json!("é"),
+        json!("a\nb"),
+        json!(5),
+        json!(["a"]),
+    ] {
         let (status, answer) = post(server.at("/v1/completions"), body(&story(5), json!({"cache_salt": salt}))).await;
         assert_eq!((status, &answer["error"]["param"]), (400, &json!("cache_salt")), "{answer}");
     }

@@ -27,7 +27,7 @@ use super::openapi::shapes::messages::{CountRequest, MessageAnswer, MessageEvent
 use super::openapi::shapes::parameters::{RequestHeaders, Strictness};
 use crate::request::RequestError;
 use answer::Telling;
-use error::MessagesError;
+pub use error::MessagesError;
 use input::Input;
 
 /// Fields that mean the same in a chat. The later ones are ours.
@@ -113,7 +113,7 @@ pub async fn count_tokens(Extract(state): Extract<State>, request: Request) -> R
     ignored.extend(asked.ignored.into_iter().map(|name| input.named(&name).unwrap_or(name)));
     let count = state.generator.prompt_tokens(&asked.raw).await.map_err(in_our_words)?.len();
     let mut response = Json(json!({"input_tokens": count})).into_response();
-    wire::name_ignored(&mut response, ignored, false);
+    wire::name_ignored(&mut response, ignored);
     Ok(response)
 }
 
@@ -234,12 +234,17 @@ fn take_thinking(
     let asked = thinking.string("type")?;
     let enabled = match asked.as_deref() {
         Some("enabled") => {
-            match budget {
-                None => return Err(RequestError::invalid("thinking.budget_tokens", "is required")),
-                Some(budget) if wanted == Wanted::Answer => {
-                    chat.insert("max_thinking_tokens".into(), budget);
-                }
-                Some(_) => {}
+            let Some(budget) = budget else {
+                return Err(RequestError::invalid("thinking.budget_tokens", "is required"));
+            };
+            if budget.as_i64().is_none_or(|tokens| tokens < 0) {
+                return Err(wrong("thinking.budget_tokens", "an integer from 0 on", &budget));
+            }
+            // A permission to think, which a model that cannot may leave.
+            if state.generator.thinks() {
+                chat.insert("max_thinking_tokens".into(), budget);
+            } else if wanted == Wanted::Answer {
+                fields.ignore("thinking.budget_tokens");
             }
             Some(true)
         }

@@ -130,6 +130,12 @@ async fn errors_have_anthropics_shape() {
     let mut scene = Scene::new();
     let answer = scene.send(json_post(ROUTE, &body(json!({"model": "claude-17"})))).await;
     assert_eq!((answer.status.as_u16(), &answer.json()["error"]["type"]), (404, &json!("not_found_error")));
+    for request in
+        [get_request(ROUTE), get_request(COUNT), get_request("/messages"), get_request("/v1/messages/batches")]
+    {
+        let answer = scene.send(request).await;
+        assert!(matches!(answer.status.as_u16(), 404 | 405) && answer.json()["type"] == "error", "{answer:?}");
+    }
     let answer = scene.send(raw(ROUTE, "{")).await;
     assert_eq!((answer.status.as_u16(), &answer.json()["error"]["type"]), (400, &json!("invalid_request_error")));
 }
@@ -192,6 +198,8 @@ async fn thinking_is_a_word_to_the_template_or_a_budget() {
 async fn what_has_no_effect_is_named_and_strictly_refused() {
     for (more, names) in [
         (json!({"speed": "fast"}), "speed"),
+        // The tags around its thinking are no tokens of this vocabulary, so nothing could end it.
+        (json!({"thinking": {"type": "enabled", "budget_tokens": 9}}), "thinking.budget_tokens"),
         (json!({"n": 2}), "n"),
         (json!({"thinking": {"type": "adaptive", "display": "omitted"}}), "thinking.display"),
         (json!({"cache_control": {"type": "ephemeral"}, "metadata": {"user_id": "u"}, "service_tier": "auto"}), ""),

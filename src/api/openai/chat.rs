@@ -11,7 +11,7 @@ use super::head::Head;
 use super::messages::take_messages;
 use super::params::Fields;
 use super::running::{Call, Finished, Running};
-use super::sampling::{Delivery, check_model, check_stream, take_delivery, take_sampling};
+use super::sampling::{Delivery, check_model, check_special, check_stream, take_delivery, take_sampling};
 use super::tools::take_tools;
 use super::wire::{self, About, Identity};
 use crate::api::State;
@@ -21,7 +21,7 @@ use crate::api::openapi::shapes::chat::{ChatChunk, ChatCompletion, ChatRequest};
 use crate::api::openapi::shapes::parameters::{ConversationHeader, RequestHeaders, Strictness};
 use crate::generate::{CallDelta, TextDelta, TokenLogprob};
 use crate::metrics::Route;
-use crate::request::{FinishReason, Prompt, RawRequest, RequestError, TemplateOptions};
+use crate::request::{ChatMessage, FinishReason, Prompt, RawRequest, RequestError, TemplateOptions};
 
 /// A chat, understood; what every route that leads to one comes down to.
 pub struct Asked {
@@ -66,7 +66,10 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
 /// Every field of a chat.
 pub fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
     check_model(state, &mut fields)?;
-    let prompt = Prompt::Chat(take_messages(&mut fields)?);
+    let messages = take_messages(&mut fields)?;
+    name_unread(state, &mut fields, &messages);
+    let prompt = Prompt::Chat(messages);
+    check_special(&mut fields, false)?;
     let mut delivery = take_delivery(&mut fields, head)?;
     delivery.logprobs = take_logprobs(&mut fields)?;
     let (tools, choice) = take_tools(&mut fields)?;
@@ -83,6 +86,20 @@ pub fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Re
     delivery.prompt_logprobs = raw.prompt_logprobs;
     check_stream(&delivery)?;
     Ok(Asked { raw, delivery, ignored: fields.finish(head.strict)? })
+}
+
+/// What the chat template has no place for, so that the model never sees it.
+fn name_unread(state: &State, fields: &mut Fields, messages: &[ChatMessage]) {
+    let template = &state.generator;
+    // The name of a tool's result is ours, of its call.
+    let named = messages.iter().any(|message| message.name.is_some() && message.role != "tool");
+    if named && !template.template_mentions("name") {
+        fields.ignore("messages.name");
+    }
+    let thought = messages.iter().any(|message| message.reasoning.is_some());
+    if thought && !template.template_mentions("reasoning_content") {
+        fields.ignore("messages.reasoning_content");
+    }
 }
 
 /// What the chat template hears beside the messages. A variable that it does not have would change nothing, so it is named

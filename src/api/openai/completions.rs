@@ -11,7 +11,7 @@ use super::legacy::Legacy;
 use super::params::Fields;
 use super::prompts::prompts;
 use super::running::{Finished, Running};
-use super::sampling::{Delivery, check_model, check_stream, take_delivery, take_sampling};
+use super::sampling::{Delivery, check_model, check_special, check_stream, take_delivery, take_sampling};
 use super::wire::{self, About, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
@@ -79,6 +79,7 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
         Some(after) => prompts.into_iter().map(|prompt| infill(prompt, &after)).collect::<Result<_, _>>()?,
         None => prompts,
     };
+    check_special(&mut fields, true)?;
     let mut delivery = take_delivery(&mut fields, head)?;
     let mut raw = take_sampling(&mut fields, head)?;
     raw.default_max_tokens = Some(DEFAULT_MAX_TOKENS);

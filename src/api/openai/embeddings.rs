@@ -59,7 +59,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
         body["forebay_trace"] = wire::trace(&state.engine, &head.id).await;
     }
     let mut response = Json(body).into_response();
-    wire::name_ignored(&mut response, asked.ignored, false);
+    wire::name_ignored(&mut response, asked.ignored);
     Ok(response)
 }
 

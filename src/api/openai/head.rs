@@ -83,14 +83,13 @@ impl Head {
     }
 }
 
-/// `?strict=1` or `x-strict: 1`. Other values than yes and no are an error: who asks for strictness wants to know.
+/// `?strict=1`, `?strict` or `x-strict: 1`. Other values than yes and no are an error: who asks for strictness wants to know.
 pub fn strict(uri: &Uri, headers: &HeaderMap) -> Result<bool, RequestError> {
-    let pairs = uri.query().unwrap_or_default().split('&');
-    let query =
-        pairs.filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == "strict").map(|(_, value)| value);
+    let pairs = uri.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "1")));
+    let query = pairs.filter(|(name, _)| *name == "strict").map(|(_, value)| value);
     let header = headers.get("x-strict").map(|value| value.to_str().unwrap_or_default());
     let mut strict = false;
-    for asked in query.into_iter().chain(header) {
+    for asked in query.chain(header) {
         strict |= match asked.to_ascii_lowercase().as_str() {
             "1" | "true" => true,
             "0" | "false" => false,
@@ -139,6 +138,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn strictness_is_asked_for_once_or_not_at_all() {
+        let asked = |uri: &str| strict(&uri.parse().unwrap(), &HeaderMap::new());
+        for yes in ["/?strict", "/?strict=1", "/?a=b&strict=TRUE", "/?strict=0&strict=1"] {
+            assert_eq!(asked(yes), Ok(true), "{yes}");
+        }
+        assert_eq!((asked("/"), asked("/?strict=0"), asked("/?stricter=1")), (Ok(false), Ok(false), Ok(false)));
+        assert!(asked("/?strict=yes").is_err() && asked("/?strict=").is_err());
+    }
 
     #[test]
     fn priorities_by_name_and_number() {

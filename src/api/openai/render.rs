@@ -65,6 +65,6 @@ async fn rendered(state: &State, request: Request) -> Result<(Vec<TokenId>, Vec<
 
 fn answer(body: Value, ignored: Vec<String>) -> Response {
     let mut response = Json(body).into_response();
-    wire::name_ignored(&mut response, ignored, false);
+    wire::name_ignored(&mut response, ignored);
     response
 }

@@ -28,7 +28,7 @@ pub async fn delete(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<StatusCode, ApiError> {
     let id = id.map(|Path(id)| id).unwrap_or_default();
-    state.replays.delete(&id)?;
+    state.replays.delete(&id, state.clock.now())?;
     Ok(StatusCode::NO_CONTENT)
 }
 

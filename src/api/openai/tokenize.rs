@@ -95,6 +95,6 @@ pub async fn detokenize(Extract(state): Extract<State>, request: Request) -> Res
 
 fn answer(body: Value, ignored: Vec<String>) -> Response {
     let mut response = Json(body).into_response();
-    wire::name_ignored(&mut response, ignored, false);
+    wire::name_ignored(&mut response, ignored);
     response
 }

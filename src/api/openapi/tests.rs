@@ -280,8 +280,7 @@ fn misfits(value: &Value, of: &'static Value, at: &str, found: &mut Vec<String>)
                 let required = one["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 required.filter(|name| !object.contains_key(*name)).map(str::to_owned).collect::<Vec<_>>()
             };
-            let fullest =
-                all.iter().filter(|one| one.get("properties").is_some()).map(|one| lacking(&one)).min_by_key(Vec::len);
+            let fullest = all.iter().filter(|one| one.get("properties").is_some()).map(lacking).min_by_key(Vec::len);
             found.extend(fullest.into_iter().flatten().map(|name| format!("{at} lacks {name}")));
         }
         _ => {}

@@ -121,7 +121,7 @@ pub async fn input_tokens(Extract(state): Extract<State>, request: Request) -> R
     ignored.extend(asked.ignored.into_iter().map(|name| input.named(&name).unwrap_or(name)));
     let count = state.generator.prompt_tokens(&asked.raw).await.map_err(in_our_words)?.len();
     let mut response = Json(json!({"object": "response.input_tokens", "input_tokens": count})).into_response();
-    wire::name_ignored(&mut response, ignored, false);
+    wire::name_ignored(&mut response, ignored);
     Ok(response)
 }
 
