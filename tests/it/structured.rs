@@ -314,7 +314,7 @@ impl<E: Executor> Executor for Tardy<E> {
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
         self.runs += 1;
         let mut output = self.inner.run(batch)?;
-        let late = |seq: SeqId| (seq.0 as usize + self.runs) % 3 == 0;
+        let late = |seq: SeqId| (seq.0 as usize + self.runs).is_multiple_of(3);
         let mut outcomes: Vec<(SeqId, Outcome)> = Vec::new();
         for (seq, outcome) in output.outcomes {
             match late(seq) {
