@@ -89,7 +89,8 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
         clock: clock.clone(),
         metrics: metrics.clone(),
         heartbeat: heartbeat.clone(),
-    });
+    })
+    .overlapping(config.engine.overlap);
     let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
     let handle = EngineHandle::new(sender, gate);
     let generator = Generator::new(GeneratorParts {

@@ -212,6 +212,12 @@ pub const KEYS: &[Key] = &[
         "decode steps per call; commands are heard between calls",
     ),
     key(
+        "engine.overlap",
+        "true",
+        Kind::Bool,
+        "plan the next step and deliver the last one while a step runs; false does both between steps, for the same answers",
+    ),
+    key(
         "engine.speculative",
         "off",
         Kind::OneOf(&["off", "prompt_lookup"]),

@@ -101,6 +101,8 @@ pub struct EngineConfig {
     /// How long prefills may keep running streams waiting; `None` is for ever.
     pub max_stall: Option<Micros>,
     pub multi_step_count: usize,
+    /// Whether the next step is planned while one runs.
+    pub overlap: bool,
     /// `None` is what the container may use.
     pub threads: Option<usize>,
     pub drain_timeout: Duration,
@@ -407,6 +409,7 @@ fn engine(read: &Reader) -> Result<EngineConfig, ConfigError> {
         preemption: read.one_of("engine.preemption", &victims)?,
         max_stall: Some(read.ms("batching.max_stall_ms")?).filter(|stall| *stall > Micros::ZERO),
         multi_step_count: read.integer("engine.multi_step_count")? as usize,
+        overlap: read.boolean("engine.overlap")?,
         threads: read.auto("engine.threads")?.map(|n| n as usize),
         drain_timeout: read.duration("engine.drain_timeout")?,
         stall_timeout: read.duration("engine.stall_timeout")?,

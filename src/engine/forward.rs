@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::clock::Clock;
 use crate::grammar::Mask;
 use crate::model::{Computed, Model, Rows};
 use crate::request::{Goal, Request, SamplingParams, Shaping};
@@ -27,6 +28,8 @@ pub struct Forward {
     rows: Vec<usize>,
     /// The same of its hidden states.
     states: Vec<usize>,
+    clock: Clock,
+    computed: Option<Micros>,
 }
 
 /// Memory of a draw, kept from one to the next.
@@ -79,6 +82,8 @@ impl Forward {
             wanted: Vec::new(),
             rows: Vec::new(),
             states: Vec::new(),
+            clock: Clock::system(),
+            computed: None,
         }
     }
 
@@ -141,6 +146,59 @@ impl Forward {
     fn compute(&mut self, batch: &StepBatch) -> Result<Computed, ExecuteError> {
         let computed = self.model.compute(batch, Rows::Picked(&self.rows), &self.states);
         computed.map_err(|error| ExecuteError(error.to_string()))
+    }
+
+    fn step(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.clear();
+        wanted.extend(batch.chunks.iter().map(|chunk| self.wants(batch, chunk)));
+        self.rows.clear();
+        self.rows.extend(wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())));
+        self.states.clear();
+        self.states.extend(wanted.iter().flat_map(|wanted| wanted.pooled.clone()));
+        let Computed { logits, states } = self.forward(batch)?;
+        let mut row = logits.data.chunks_exact(logits.vocab);
+        let mut state = states.chunks_exact(self.model.width());
+        let outcomes = Vec::with_capacity(wanted.iter().map(|wanted| wanted.drawn.len()).sum());
+        let mut output = StepOutput { outcomes, ..StepOutput::default() };
+        for (chunk, wanted) in batch.chunks.iter().zip(&wanted) {
+            if let Some(pooler) = self.sequences.get_mut(&chunk.seq).and_then(|drawing| drawing.pooler.as_mut()) {
+                state.by_ref().take(wanted.pooled.len()).for_each(|state| pooler.take(state));
+                if chunk.sample {
+                    let outcome = pooler.result().map_or_else(Outcome::Failed, Outcome::Embedded);
+                    output.outcomes.push((chunk.seq, outcome));
+                }
+                continue;
+            }
+            for logits in row.by_ref().take(wanted.scored.len()) {
+                if let Some(scoring) = self.sequences.get_mut(&chunk.seq).and_then(|d| d.scoring.as_mut()) {
+                    scoring.score(logits);
+                }
+            }
+            let mut right = true;
+            let drawn = wanted.drawn.clone().enumerate();
+            for (at, logits) in drawn.zip(row.by_ref().take(wanted.drawn.len())) {
+                if !right {
+                    continue;
+                }
+                let outcome = self.draw(batch, chunk, at, logits);
+                right = match &outcome {
+                    Outcome::Token(sampled) => {
+                        batch.tokens.get(at.1 + 1) == Some(&sampled.token) && !self.ends(chunk.seq, sampled.token)
+                    }
+                    Outcome::Embedded(_) | Outcome::Complete | Outcome::Late | Outcome::Failed(_) => false,
+                };
+                // A mask that is not known ends the draws; only where there is none at all is the sequence late.
+                if outcome != Outcome::Late || at.0 == 0 {
+                    output.outcomes.push((chunk.seq, outcome));
+                }
+            }
+        }
+        drop(row);
+        self.model.recycle(logits);
+        self.settle(batch, &mut output);
+        self.wanted = wanted;
+        Ok(output)
     }
 
     /// Waits for what the guides of the step were asked.
@@ -320,56 +378,14 @@ impl Executor for Forward {
     }
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
-        let mut wanted = std::mem::take(&mut self.wanted);
-        wanted.clear();
-        wanted.extend(batch.chunks.iter().map(|chunk| self.wants(batch, chunk)));
-        self.rows.clear();
-        self.rows.extend(wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())));
-        self.states.clear();
-        self.states.extend(wanted.iter().flat_map(|wanted| wanted.pooled.clone()));
-        let Computed { logits, states } = self.forward(batch)?;
-        let mut row = logits.data.chunks_exact(logits.vocab);
-        let mut state = states.chunks_exact(self.model.width());
-        let outcomes = Vec::with_capacity(wanted.iter().map(|wanted| wanted.drawn.len()).sum());
-        let mut output = StepOutput { outcomes, ..StepOutput::default() };
-        for (chunk, wanted) in batch.chunks.iter().zip(&wanted) {
-            if let Some(pooler) = self.sequences.get_mut(&chunk.seq).and_then(|drawing| drawing.pooler.as_mut()) {
-                state.by_ref().take(wanted.pooled.len()).for_each(|state| pooler.take(state));
-                if chunk.sample {
-                    let outcome = pooler.result().map_or_else(Outcome::Failed, Outcome::Embedded);
-                    output.outcomes.push((chunk.seq, outcome));
-                }
-                continue;
-            }
-            for logits in row.by_ref().take(wanted.scored.len()) {
-                if let Some(scoring) = self.sequences.get_mut(&chunk.seq).and_then(|d| d.scoring.as_mut()) {
-                    scoring.score(logits);
-                }
-            }
-            let mut right = true;
-            let drawn = wanted.drawn.clone().enumerate();
-            for (at, logits) in drawn.zip(row.by_ref().take(wanted.drawn.len())) {
-                if !right {
-                    continue;
-                }
-                let outcome = self.draw(batch, chunk, at, logits);
-                right = match &outcome {
-                    Outcome::Token(sampled) => {
-                        batch.tokens.get(at.1 + 1) == Some(&sampled.token) && !self.ends(chunk.seq, sampled.token)
-                    }
-                    Outcome::Embedded(_) | Outcome::Complete | Outcome::Late | Outcome::Failed(_) => false,
-                };
-                // A mask that is not known ends the draws; only where there is none at all is the sequence late.
-                if outcome != Outcome::Late || at.0 == 0 {
-                    output.outcomes.push((chunk.seq, outcome));
-                }
-            }
-        }
-        drop(row);
-        self.model.recycle(logits);
-        self.settle(batch, &mut output);
-        self.wanted = wanted;
-        Ok(output)
+        let began = self.clock.now();
+        let output = self.step(batch);
+        self.computed = Some(self.clock.now().since(began));
+        output
+    }
+
+    fn computed(&self) -> Option<Micros> {
+        self.computed
     }
 
     fn forget(&mut self, seq: SeqId) {

@@ -19,6 +19,7 @@ pub mod heartbeat;
 pub mod home;
 pub mod inbox;
 mod masks;
+mod meanwhile;
 pub mod outlet;
 pub mod permit;
 mod pooler;

@@ -70,6 +70,9 @@ pub struct WindowStats {
     pub step_mean: Option<Micros>,
     pub step_p50: Option<Micros>,
     pub step_p99: Option<Micros>,
+    /// Between two steps while there was work: how long the model did not compute.
+    pub gap_p50: Option<Micros>,
+    pub gap_p99: Option<Micros>,
     pub ttft_p50: Option<Micros>,
     pub ttft_p99: Option<Micros>,
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ::prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
 
-use crate::report::{Snapshot, StepReport};
+use crate::report::{Fate, Snapshot, StepReport};
 use crate::request::{CLASSES, FinishReason};
 use crate::units::Micros;
 
@@ -129,6 +129,8 @@ pub struct Metrics {
     batch_tokens: Histogram,
     step_duration: Histogram,
     engine_gap: Histogram,
+    /// By fate.
+    plans_ahead: [IntCounter; Fate::ALL.len()],
     stalls: IntCounter,
     batches: IntCounterVec,
     flushed_requests: Histogram,
@@ -184,9 +186,14 @@ impl Metrics {
         self.stalls.inc_by(max_stall.is_some_and(|max| elapsed > max).into());
     }
 
-    /// Between two steps while there was work: what the device stood idle.
+    /// Between two passes of the model while there was work.
     pub fn engine_gap(&self, gap: Micros) {
         self.engine_gap.observe(gap.as_secs_f64());
+    }
+
+    /// A plan that was made while the step before it ran; whether it held.
+    pub fn planned_ahead(&self, fate: Fate) {
+        self.plans_ahead[fate as usize].inc();
     }
 
     /// A later token, this long after the one before it; time spent preempted counts.

@@ -9,96 +9,113 @@
 
 use std::collections::VecDeque;
 
-use crate::kv::BlockPool;
 use crate::report::{Preempted, Wait};
 use crate::units::SeqId;
 
-use super::Scheduler;
-use super::budget::Draft;
 use super::cost::StepLoad;
-use super::plan::StepPlan;
-use super::policy::{PolicyConfig, PolicyExecutor};
-use super::sequence::{Running, Waiting};
+use super::outlook::{Outlook, Queued, Seat};
+use super::planning::{Planner, World};
+use super::speculate::{MOST_GUESSES, Speculative};
 
 /// Batches, out of sight.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Aside {
-    /// Orders them while they are alone: what it remembers of them is nothing to the others.
-    pub policy: PolicyExecutor,
-    running: Vec<Running>,
-    waiting: VecDeque<Waiting>,
+    seats: Vec<Seat>,
+    queue: VecDeque<Queued>,
 }
 
 impl Aside {
-    pub fn new(policy: PolicyConfig) -> Aside {
-        Aside { policy: PolicyExecutor::new(policy), running: Vec::new(), waiting: VecDeque::new() }
+    pub fn is_empty(&self) -> bool {
+        self.seats.is_empty() && self.queue.is_empty()
     }
 }
 
-impl Scheduler {
+impl Outlook {
     /// Whether nobody else is here.
     pub(super) fn only_batches(&self) -> bool {
-        self.running.iter().all(Running::is_batch) && self.waiting.iter().all(Waiting::is_batch)
+        self.seats.iter().all(Seat::is_batch) && self.queue.iter().all(Queued::is_batch)
     }
 
-    /// Whether there are both batches and others; if so, only the others are left.
-    pub(super) fn set_aside(&mut self) -> bool {
-        let first = self.waiting.partition_point(|w| !w.is_batch());
-        let urgent = first > 0 || self.running.iter().any(|r| !r.is_batch());
-        let batches = first < self.waiting.len() || self.running.iter().any(Running::is_batch);
-        if urgent && batches {
-            self.aside.running = self.running.extract_if(.., |r| r.is_batch()).collect();
-            self.aside.waiting = self.waiting.split_off(first);
+    /// Takes batches out if there are others.
+    pub(super) fn set_aside(&mut self) -> Aside {
+        if self.only_batches() {
+            return Aside::default();
         }
-        urgent && batches
+        let first = self.queue.partition_point(|queued| !queued.is_batch());
+        Aside { seats: self.seats.extract_if(.., |seat| seat.is_batch()).collect(), queue: self.queue.split_off(first) }
     }
+}
 
-    pub(super) fn bring_back(&mut self) {
-        self.running.append(&mut self.aside.running);
-        self.running.sort_by_key(|r| r.arrival);
-        self.waiting.append(&mut self.aside.waiting);
-    }
-
-    /// The newest batch gives its blocks and its seat to `by`. False if there is none aside.
-    pub(super) fn evict(&mut self, by: SeqId, plan: &mut StepPlan, pool: &mut BlockPool) -> bool {
-        let Some(newest) = self.aside.running.pop() else { return false };
-        let seq = newest.id();
-        // They go newest first, so each is older than all that went before.
-        self.aside.waiting.push_front(newest.preempt(pool));
-        self.preemptions_total += 1;
-        plan.preempted.push(Preempted { seq, by });
-        true
+impl<W: World> Planner<W> {
+    /// The newest batch that is aside gives its blocks and its seat to `by`. False if there is none.
+    pub(super) fn evict(&mut self, by: SeqId) -> Result<bool, W::Unknown> {
+        let Some(newest) = self.aside.seats.last() else { return Ok(false) };
+        let seq = newest.seq;
+        self.world.preempt(seq)?;
+        newest.queued().join(&mut self.aside.queue);
+        self.aside.seats.pop();
+        self.draft.plan.preempted.push(Preempted { seq, by });
+        Ok(true)
     }
 
     /// Batches leave until there is a seat, or none is left aside.
-    pub(super) fn evict_for_seat(&mut self, by: SeqId, plan: &mut StepPlan, pool: &mut BlockPool) {
-        while self.running.len() + self.aside.running.len() >= self.seats() && self.evict(by, plan, pool) {}
+    pub(super) fn evict_for_seat(&mut self, by: SeqId) -> Result<(), W::Unknown> {
+        while self.outlook.seats.len() + self.aside.seats.len() >= self.outlook.open_seats() && self.evict(by)? {}
+        Ok(())
     }
 
     /// What the others left goes to batches, the oldest first: decodes within the time that decoding sequences may wait,
-    /// prompts within what is left of it, newcomers.
-    pub(super) fn fill(&mut self, draft: &mut Draft, pool: &mut BlockPool) -> Option<Wait> {
-        let batches = |decoding: bool| move |r: &&Running| r.is_batch() && r.is_decoding() == decoding;
-        let decodes: Vec<(SeqId, usize)> =
-            self.running.iter().filter(batches(true)).map(|r| (r.id(), r.tokens().len())).collect();
-        for (seq, context) in decodes {
-            if draft.slots() == 0 || !self.fits_time(draft, StepLoad::decode(context)) {
+    /// prompts within what is left of it, newcomers. Returns what newcomers wait for.
+    pub(super) fn fill_with_batches(&mut self) -> Result<Option<Wait>, W::Unknown> {
+        self.outlook.seats.append(&mut self.aside.seats);
+        self.outlook.seats.sort_by_key(|seat| seat.arrival);
+        self.outlook.queue.append(&mut self.aside.queue);
+        let kept = self.room_for_guesses();
+        self.draft.tokens -= kept;
+        let waits = self.fill_within_time();
+        self.draft.tokens += kept;
+        let waits = waits?;
+        self.extend_oldest_if_nobody()?;
+        Ok(waits)
+    }
+
+    /// Tokens that the decodes planned so far may still take for guesses, and the time for them; guesses come last of all.
+    fn room_for_guesses(&mut self) -> usize {
+        self.draft.to_come = StepLoad::default();
+        if self.outlook.config.speculative == Speculative::Off {
+            return 0;
+        }
+        let plan = &self.draft.plan;
+        let ends = plan.chunks.iter().filter(|chunk| chunk.decode).map(|chunk| chunk.tokens.end as usize);
+        let guesses: Vec<usize> = ends.flat_map(|end| end + 1..=end + MOST_GUESSES).take(self.draft.tokens).collect();
+        self.draft.to_come = guesses.iter().fold(StepLoad::default(), |sum, &at| sum + StepLoad::decode(at));
+        guesses.len()
+    }
+
+    fn fill_within_time(&mut self) -> Result<Option<Wait>, W::Unknown> {
+        let batches = |decoding: bool| move |seat: &&Seat| seat.is_batch() && seat.is_decoding() == decoding;
+        let decodes: Vec<Seat> = self.outlook.seats.iter().filter(batches(true)).copied().collect();
+        for seat in decodes {
+            if self.draft.slots() == 0 || !self.fits_time(StepLoad::decode(seat.known)) {
                 break;
             }
-            self.extend(seq, 1, draft, pool);
+            self.extend(seat.seq, 1)?;
         }
-        draft.to_come = StepLoad::default();
-        let prompts: Vec<SeqId> = self.running.iter().filter(batches(false)).map(Running::id).collect();
-        if draft.limit.is_none() || self.fits_time(draft, StepLoad::default()) {
-            self.extend_prompts(prompts.into_iter(), draft, pool);
-            return self.admit(draft, pool);
+        let prompts: Vec<SeqId> = self.outlook.seats.iter().filter(batches(false)).map(|seat| seat.seq).collect();
+        if !self.fits_time(StepLoad::default()) {
+            return Ok(Some(Wait::StallLimit));
         }
-        Some(Wait::StallLimit)
+        self.extend_prompts(prompts.into_iter())?;
+        match self.outlook.queue.front() {
+            Some(first) if first.is_batch() => self.admit(),
+            // Others wait before them, and why is known.
+            _ => Ok(None),
+        }
     }
 
     /// Whether those that decode would not wait for too long if the step held this, too.
-    fn fits_time(&self, draft: &Draft, load: StepLoad) -> bool {
-        let predicted = self.predict(&(draft.plan.load + load));
-        draft.limit.zip(predicted).is_none_or(|(limit, predicted)| predicted <= limit)
+    fn fits_time(&self, load: StepLoad) -> bool {
+        let predicted = self.outlook.cost.predict(&(self.draft.plan.load + self.draft.to_come + load));
+        self.draft.limit.zip(predicted).is_none_or(|(limit, predicted)| predicted <= limit)
     }
 }

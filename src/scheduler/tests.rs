@@ -423,9 +423,13 @@ proptest! {
             }
             prop_assert_eq!(run.ended.get(&seq).copied(), Some(1), "exactly one end");
         }
-        let mut by_arrival = run.admitted.clone();
-        by_arrival.sort_by_key(|&seq| (jobs[seq as usize].arrival, seq));
-        prop_assert_eq!(&run.admitted, &by_arrival, "admission is first in, first out");
+        for batches in [false, true] {
+            let of_class = |seq: &&u64| (jobs[**seq as usize].priority == Priority::Batch) == batches;
+            let admitted: Vec<u64> = run.admitted.iter().filter(of_class).copied().collect();
+            let mut by_arrival = admitted.clone();
+            by_arrival.sort_by_key(|&seq| (jobs[seq as usize].arrival, seq));
+            prop_assert_eq!(admitted, by_arrival, "admission is first in, first out");
+        }
         if run.preemptions == 0 && jobs.iter().all(|job| job.abort.is_none()) {
             let prompts: usize = jobs.iter().map(|job| job.prompt).sum();
             prop_assert_eq!(run.prefilled + run.cached, prompts, "computed and cached");

@@ -6,7 +6,7 @@ use crate::request::RequestError;
 use crate::units::{Micros, SeqId};
 
 use super::Scheduler;
-use super::policy::thermal::Level;
+use super::outlook::{Seat, open_seats};
 use super::sequence::{Running, Waiting};
 
 /// The work that lies ahead, as far as it is known, without that of batches: nobody waits behind it.
@@ -34,26 +34,22 @@ impl Scheduler {
     }
 
     pub fn backlog(&self) -> Backlog {
-        let urgent = || self.running.iter().filter(|r| !r.is_batch());
+        let urgent = || self.running.iter().filter(|r| !r.is_batch()).map(Running::seat);
         let queued = || self.waiting.iter().filter(|w| !w.is_batch());
         let waiting: usize = queued().map(Waiting::known).sum();
-        let running: usize = urgent().map(Running::prefill_remaining).sum();
-        let decoding = || urgent().filter(|r| r.is_decoding());
+        let running: usize = urgent().map(|seat| seat.prefill_remaining()).sum();
+        let decoding = || urgent().filter(Seat::is_decoding);
         Backlog {
             prefill_tokens: waiting + running,
             decoding: decoding().count(),
-            context_tokens: decoding().map(|r| r.tokens().len()).sum(),
+            context_tokens: decoding().map(|seat| seat.known).sum(),
             waiting: queued().count(),
         }
     }
 
     /// Sequences that may run at once, as hot as it is. More may be running: then none is admitted.
     pub fn seats(&self) -> usize {
-        match self.heat {
-            Level::Nominal | Level::Fair => self.config.max_num_seqs,
-            Level::Serious | Level::Critical => (self.config.max_num_seqs / 2).max(1),
-            Level::Emergency => 0,
-        }
+        open_seats(self.heat, &self.config)
     }
 
     /// How many more sequences could run if there were blocks, and if batches gave up their seats.

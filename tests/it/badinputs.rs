@@ -232,13 +232,6 @@ fn open_files(server: &Server) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("a Linux process").count()
 }
 
-/// Kibibytes of memory that the server uses.
-fn memory(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a Linux process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
-
 async fn check(file: &str) {
     // The embedded model's template knows no tools; calls as JSON can be asked of any.
     let arguments: &[&str] = if file == "tools.jsonl" { &["--tool-parser", "json"] } else { &[] };
@@ -258,7 +251,7 @@ async fn check(file: &str) {
             }
         }
     });
-    let (files, before) = (open_files(&server), memory(&server));
+    let (files, before) = (open_files(&server), server.resident_kib());
     let mut allowed = 0;
     for case in Case::read(file) {
         for route in case.routes() {
@@ -278,7 +271,7 @@ async fn check(file: &str) {
         server.until_metric(gauge, 0.0).await;
     }
     server.until_metric("vllm:kv_cache_usage_perc", 0.0).await;
-    let grown = memory(&server).saturating_sub(before);
+    let grown = server.resident_kib().saturating_sub(before);
     assert!(grown <= allowed, "{grown} KiB more, {allowed} allowed");
     // The bystander's connection was open before, too.
     for _ in 0..3_000 {
@@ -343,11 +336,11 @@ async fn schemas_do_not_pile_up() {
     for index in 0..200 {
         ask(index).await;
     }
-    let before = memory(&server);
+    let before = server.resident_kib();
     for index in 200..900 {
         ask(index).await;
     }
-    let grown = memory(&server).saturating_sub(before);
+    let grown = server.resident_kib().saturating_sub(before);
     assert!(grown < 32 << 10, "{grown} KiB more after 700 schemas");
     assert_eq!(server.metric("forebay_panics_total").await, 0.0);
 }

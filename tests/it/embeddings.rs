@@ -197,7 +197,7 @@ async fn a_prompt_that_loses_its_blocks_keeps_its_vector() {
     for pooling in Pooling::ALL {
         let expected = pooled(&rig::storyteller(Setup::default()), &tokens, pooling).await;
         assert_eq!(expected.len(), model().width());
-        let tight = Setup { num_blocks: 24, max_num_batched_tokens: 4, prefix_caching: false, ..Setup::default() };
+        let tight = Setup { num_blocks: 16, max_num_batched_tokens: 4, prefix_caching: false, ..Setup::default() };
         let rig = rig::storyteller(tight);
         let first = rig.submit(&prompt(20, 1), 140).await;
         let second = rig.submit(&prompt(20, 2), 140).await;

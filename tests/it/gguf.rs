@@ -205,7 +205,7 @@ fn quantised_batches_equal_solo_runs_bit_for_bit() {
 }
 
 /// A tokenizer's keys, with ids below the vocabulary of the golden models.
-fn with_vocabulary(file: &mut GgufFile) {
+pub fn with_vocabulary(file: &mut GgufFile) {
     let tokens = (0..VOCAB).map(|id| if id == 2 { "</s>".into() } else { format!("t{id}") }).collect();
     file.set("tokenizer.ggml.model", text("gpt2"))
         .set("tokenizer.ggml.pre", text("qwen2"))

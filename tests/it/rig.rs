@@ -16,10 +16,10 @@ use forebay::intake::{self, Capacity};
 use forebay::metrics::Metrics;
 use forebay::model::{self, LoadOptions, Source};
 use forebay::request::{Event, FinishReason, Limits, Prompt, RawRequest, Request, RequestError};
-use forebay::scheduler::policy::PolicyConfig;
+use forebay::scheduler::policy::{PolicyConfig, PolicyKind};
 use forebay::scheduler::thermal::Thresholds;
 use forebay::scheduler::{self, Preemption, Speculative};
-use forebay::units::{SeqId, TokenId};
+use forebay::units::{Micros, SeqId, TokenId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -32,6 +32,7 @@ pub struct Rig<E: Executor = Forward> {
     pub handle: EngineHandle,
     pub task: JoinHandle<Core<E>>,
     pub heartbeat: Arc<Heartbeat>,
+    pub metrics: Arc<Metrics>,
 }
 
 /// What a test varies.
@@ -45,6 +46,9 @@ pub struct Setup {
     pub preemption: Preemption,
     pub prefix_caching: bool,
     pub speculative: Speculative,
+    pub overlap: bool,
+    pub policy: PolicyKind,
+    pub max_stall: Option<Micros>,
 }
 
 impl Default for Setup {
@@ -58,6 +62,9 @@ impl Default for Setup {
             preemption: Preemption::MostRecent,
             prefix_caching: true,
             speculative: Speculative::Off,
+            overlap: true,
+            policy: PolicyKind::Fair,
+            max_stall: None,
         }
     }
 }
@@ -87,8 +94,8 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         max_num_batched_tokens: setup.max_num_batched_tokens,
         max_model_len: context.min(setup.num_blocks * BLOCK_SIZE),
         preemption: setup.preemption,
-        policy: PolicyConfig::default(),
-        max_stall: None,
+        policy: PolicyConfig { kind: setup.policy, ..PolicyConfig::default() },
+        max_stall: setup.max_stall,
     };
     let config = Config {
         scheduler,
@@ -97,7 +104,7 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         multi_step_count: setup.multi_step_count,
     };
     let core = Core::new(config, wrap(Forward::new(model)));
-    let heartbeat = Arc::new(Heartbeat::default());
+    let (heartbeat, metrics) = (Arc::new(Heartbeat::default()), Metrics::new());
     let capacity = Capacity { requests: setup.queue_capacity, tokens: 1 << 30 };
     let intake = intake::Config { capacity, ..intake::Config::default() };
     let gate = Gate::new(capacity);
@@ -106,11 +113,17 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         thermal: Thresholds::default(),
         gate: gate.clone(),
         clock: Clock::system(),
-        metrics: Metrics::new(),
+        metrics: metrics.clone(),
         heartbeat: heartbeat.clone(),
-    });
+    })
+    .overlapping(setup.overlap);
     let (sender, commands) = mpsc::channel(256);
-    Rig { handle: EngineHandle::new(sender, gate), task: tokio::spawn(run::run(core, home, commands)), heartbeat }
+    Rig {
+        handle: EngineHandle::new(sender, gate),
+        task: tokio::spawn(run::run(core, home, commands)),
+        heartbeat,
+        metrics,
+    }
 }
 
 impl<E: Executor> Rig<E> {
@@ -158,6 +171,11 @@ pub async fn collect(mut events: mpsc::Receiver<Event>) -> Completion {
 
 /// A greedy request that runs to its `max_tokens`.
 pub fn request(prompt: &[TokenId], max_tokens: i64) -> Request {
+    asking(prompt, max_tokens, |raw| raw)
+}
+
+/// The same, with more to ask for.
+pub fn asking(prompt: &[TokenId], max_tokens: i64, more: impl FnOnce(RawRequest) -> RawRequest) -> Request {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let raw = RawRequest {
         prompt: Prompt::Tokens(prompt.iter().map(|&token| token.into()).collect()),
@@ -167,7 +185,7 @@ pub fn request(prompt: &[TokenId], max_tokens: i64) -> Request {
         ..RawRequest::default()
     };
     let limits = Limits::new(1_024, 320, 64);
-    let checked = raw.check(&limits, 0).expect("in range");
+    let checked = more(raw).check(&limits, 0).expect("in range");
     let id = || SeqId(NEXT.fetch_add(1, Ordering::Relaxed));
     checked.into_requests(prompt.to_vec(), &[], &limits, id).expect("fits").requests.remove(0)
 }

@@ -63,6 +63,13 @@ impl Server {
         self.child.id()
     }
 
+    /// Kibibytes of memory that the process uses, pages of files included.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a Linux process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
     /// Asks the process to drain, as an init system would.
     pub fn terminate(&self) {
         let status = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().expect("kill runs");

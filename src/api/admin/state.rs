@@ -52,6 +52,7 @@ fn object(stats: &EngineStats) -> Value {
                 "p50": ms(window.step_p50),
                 "p99": ms(window.step_p99),
             },
+            "gap_ms": {"p50": ms(window.gap_p50), "p99": ms(window.gap_p99)},
             "ttft_ms": {"p50": ms(window.ttft_p50), "p99": ms(window.ttft_p99)},
         },
         "limits": parameters(stats, Group::Limits),

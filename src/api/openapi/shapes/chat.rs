@@ -33,6 +33,8 @@ pub struct ChatRequest {
     /// The last message is not closed: the model goes on writing it.
     continue_final_message: Option<bool>,
     add_generation_prompt: Option<bool>,
+    /// Whether the tokenizer's own special tokens stand around what the template wrote. They do not; only `false` is accepted.
+    add_special_tokens: Option<bool>,
     /// Variables of the chat template.
     chat_template_kwargs: Option<BTreeMap<String, Value>>,
 }

@@ -24,6 +24,8 @@ pub struct CompletionRequest {
     /// Draws so many and shows the best `n`.
     #[schema(minimum = 1, maximum = 8)]
     best_of: Option<i64>,
+    /// Whether the tokenizer's own special tokens stand around the text. They do; only `true` is accepted.
+    add_special_tokens: Option<bool>,
 }
 
 /// A text, token ids, or a list of up to 64 of either.

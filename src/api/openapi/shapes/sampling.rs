@@ -71,7 +71,7 @@ pub struct Sampling {
     /// Whether blocks of the KV cache may be shared with other requests.
     cache_prompt: Option<bool>,
     /// Only requests with the same one share.
-    #[schema(min_length = 1, max_length = 256)]
+    #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9_+=-]+$")]
     cache_salt: Option<String>,
     response_format: Option<ResponseFormat>,
     structured_outputs: Option<StructuredOutputs>,
