@@ -8,7 +8,7 @@ CLIENTS := openai==3.52.0 anthropic==2.12.0 langchain-openai==1.7.3 litellm==1.8
 NODE_CLIENTS := openai@6.49.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt check capi capi-dev unit doc venv bench bench-peers parity parity-goldens divergence docker clean
+.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv bench bench-peers parity parity-goldens divergence docker clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -34,6 +34,12 @@ unit: $(VENV)/ready capi-dev ## all tests but those in doc comments
 	export FOREBAY_TEST_CAPI=$(TARGET)/debug; \
 	if [ -d $(VENV)/node_modules/openai ]; then export FOREBAY_TEST_NODE_MODULES=$(CURDIR)/$(VENV)/node_modules; fi; \
 	$(CARGO) nextest run --locked --no-fail-fast
+
+# Installs Debian's postgresql if there is none, and starts one of its own.
+test-postgres: ## the tests of the store and of batches, on PostgreSQL too
+	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
+	tests/postgres.sh $(CARGO) nextest run --locked --no-fail-fast \
+		-E 'test(/^store::/) + test(/^jobs::/) + test(/^batches::/)'
 
 capi-dev: # what the tests of the C library link
 	$(CARGO) rustc --locked --lib --features capi --crate-type cdylib,staticlib

@@ -4,6 +4,8 @@
 //! [`request::Request`] per choice; the engine's inbox queues them in `intake`; between two steps the core admits them to
 //! the `scheduler`, which takes blocks from `kv` and plans token ranges; `model` runs the packed batch in
 //! `spawn_blocking`; `grammar` says which tokens may come; `sampling` draws; events flow back to `generate`, which makes text, and `api` frames it.
+//!
+//! Beside it `jobs` asks the same routes for the lines of batches, and `store` keeps what outlives the process.
 #![deny(unsafe_code)]
 
 pub mod clock;
@@ -14,6 +16,7 @@ pub mod units;
 
 pub mod app;
 pub mod config;
+pub mod jobs;
 pub mod probe;
 
 pub mod api;
@@ -33,3 +36,4 @@ pub mod kernels;
 pub mod model;
 
 pub mod metrics;
+pub mod store;

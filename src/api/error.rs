@@ -98,7 +98,7 @@ pub fn face(error: &RequestError) -> Face {
         E::BodyTimeout { .. } => {
             Face::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", "timeout").never_retry().close()
         }
-        E::UnsupportedMediaType | E::UnsupportedEncoding => {
+        E::UnsupportedMediaType | E::UnsupportedEncoding | E::NotMultipart => {
             Face::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, INVALID, "unsupported_media_type").close()
         }
         E::QueueFull { retry_after_s, .. } => Face {
@@ -113,6 +113,13 @@ pub fn face(error: &RequestError) -> Face {
             Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("thermal_limit") }
         }
         E::UnknownName { .. } => Face::new(StatusCode::NOT_FOUND, "not_found_error", "not_found"),
+        E::NotFound { .. } => Face::new(StatusCode::NOT_FOUND, "not_found_error", "not_found"),
+        // More room is the operator's to give, and does not come by asking again.
+        E::StoreFull => {
+            Face::new(StatusCode::INSUFFICIENT_STORAGE, "server_error", "insufficient_storage").never_retry()
+        }
+        E::StoreBusy => Face::overloaded("store_busy"),
+        E::StoreUnavailable => Face::overloaded("store_unavailable"),
         E::ModelLoading => Face::overloaded("model_loading"),
         E::EngineStalled { .. } => Face::overloaded("engine_stalled"),
         E::ShuttingDown => Face::overloaded("shutting_down"),
@@ -208,6 +215,11 @@ mod tests {
             (E::BatchTimeout { waited_ms: 8 }, 504, "batch_timeout"),
             (E::ThermalLimit { retry_after_s: 8 }, 503, "thermal_limit"),
             (E::UnknownName { what: "policy", name: text(), valid: text() }, 404, "not_found"),
+            (E::NotFound { what: "file", id: text() }, 404, "not_found"),
+            (E::NotMultipart, 415, "unsupported_media_type"),
+            (E::StoreFull, 507, "insufficient_storage"),
+            (E::StoreBusy, 503, "store_busy"),
+            (E::StoreUnavailable, 503, "store_unavailable"),
             (E::ModelLoading, 503, "model_loading"),
             (E::EngineStalled { seconds: 60 }, 503, "engine_stalled"),
             (E::ShuttingDown, 503, "shutting_down"),

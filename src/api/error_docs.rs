@@ -82,6 +82,11 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             E::UnknownName { what: "policy", name: text("fast"), valid: text("fair, latency_first, throughput_first") },
             "an `/admin` route names what does not exist",
         ),
+        (E::NotFound { what: "file", id: text("file-17") }, "a file or a batch that is not there, or not any more"),
+        (E::NotMultipart, "an upload that is no form"),
+        (E::StoreFull, "the disk is full, or the store has its `store.max_mib`; what was acknowledged is kept"),
+        (E::StoreBusy, "another process has kept the store's lock for longer than 5 s"),
+        (E::StoreUnavailable, "the store's database does not answer"),
         (E::ModelLoading, "probes only: the server is not ready yet"),
         (E::EngineStalled { seconds: 60 }, "probes only: a step takes longer than `engine.stall_timeout`"),
         (E::ShuttingDown, "the server drains; the request did not run to its end"),
@@ -159,7 +164,7 @@ fn every_variant_is_in_the_table_once() {
 /// The SDKs decide by status unless told otherwise; what they are told must agree with the table.
 #[test]
 fn client_faults_are_never_5xx_and_never_worth_a_retry() {
-    let ours: BTreeSet<u16> = [408, 429, 500, 503, 504].into();
+    let ours: BTreeSet<u16> = [408, 429, 500, 503, 504, 507].into();
     for (error, _) in examples() {
         let face = face(&error);
         let status = face.status.as_u16();

@@ -5,6 +5,7 @@
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
 //! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
 //! admin/     what the operator sees and changes; openapi/ what all of it looks like
+//! inside.rs  the lines of batches, which ask the same routes
 //! error.rs   every error's status, object and headers
 //! ```
 //! A dropped client drops the handler or its body, which drops the `Generation`, which aborts.
@@ -18,6 +19,7 @@ mod anthropic;
 pub mod error;
 mod extract;
 pub mod health;
+mod inside;
 mod metrics;
 mod openai;
 mod openapi;
@@ -30,7 +32,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{FromRef, Request};
+use axum::extract::{DefaultBodyLimit, FromRef, Request};
 use axum::http::{Method, Uri};
 use axum::middleware::from_fn;
 use axum::middleware::from_fn_with_state;
@@ -44,11 +46,13 @@ use crate::engine::EngineHandle;
 use crate::generate::Generator;
 use crate::metrics::Metrics;
 use crate::request::RequestError;
+use crate::store::Store;
 use error::ApiError;
 
 pub use admin::Access;
 pub use extract::BodyLimits;
 pub use health::Health;
+pub use inside::answerer;
 pub use replay::Replays;
 pub use serve::{ServeConfig, serve};
 
@@ -65,6 +69,11 @@ pub struct State {
     pub engine: EngineHandle,
     pub admin: Access,
     pub replays: Arc<Replays>,
+    pub store: Store,
+    /// Told when a batch came, or is to be cancelled.
+    pub batches: Arc<Notify>,
+    /// Of an upload.
+    pub max_file_bytes: usize,
     /// Told when the operator asks for a drain.
     pub drain: Arc<Notify>,
 }
@@ -106,6 +115,13 @@ fn openai_routes() -> Vec<(&'static str, MethodRouter<State>)> {
         ("/tokenize", post(openai::tokenize::tokenize)),
         ("/detokenize", post(openai::tokenize::detokenize)),
         ("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete)),
+        // An upload is bounded by its own limit, as it comes.
+        ("/files", get(openai::files::list).merge(post(openai::files::upload).layer(DefaultBodyLimit::disable()))),
+        ("/files/{id}", get(openai::files::one).delete(openai::files::delete)),
+        ("/files/{id}/content", get(openai::files::content)),
+        ("/batches", get(openai::batches::list).post(openai::batches::create)),
+        ("/batches/{id}", get(openai::batches::one)),
+        ("/batches/{id}/cancel", post(openai::batches::cancel)),
         ("/models", get(openai::models::list)),
         ("/models/{*id}", get(openai::models::one)),
     ]
@@ -177,6 +193,8 @@ fn caught(metrics: &Metrics, _panic: Box<dyn Any + Send>) -> Response {
     ApiError(RequestError::Internal).into_response()
 }
 
+#[cfg(test)]
+mod batch_tests;
 #[cfg(test)]
 mod error_docs;
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::generate::{Embeddings, GeneratorParts, GrammarConfig};
 use crate::intake::Capacity;
 use crate::request::{Event, FinishReason, Limits};
 use crate::step::{Logprobs, Sampled};
+use crate::store::{self, Store};
 use crate::text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
 use crate::units::{Micros, TokenId};
 
@@ -82,6 +83,9 @@ impl Scene {
             engine,
             admin: Access::Any,
             replays: Arc::default(),
+            store: Store::new(store::Config::memory()),
+            batches: Arc::default(),
+            max_file_bytes: 1 << 20,
             drain: Arc::default(),
         };
         Scene { state, heartbeat, commands, tokenizer }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use tokio::runtime;
+use tokio::runtime::{self, Runtime};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use crate::api::{self, BodyLimits, Health, ServeConfig};
 use crate::clock::{self, Clock};
 use crate::config::{AdminAccess, Config, ServerConfig};
+use crate::jobs::{Runner, RunnerParts};
+use crate::store::Store;
 use crate::units::Micros;
 
 use super::engine::RunningEngine;
@@ -37,13 +39,23 @@ pub fn bind(config: &ServerConfig) -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-pub fn serve(config: &Config, listener: TcpListener, engine: RunningEngine, clock: Clock) -> Result<(), Failure> {
-    let runtime = runtime::Builder::new_multi_thread()
-        .worker_threads(WORKER_THREADS)
-        .thread_name("http")
-        .enable_all()
-        .build()
-        .context("the HTTP runtime")?;
+pub fn runtime() -> Result<Runtime, Failure> {
+    let mut builder = runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(WORKER_THREADS).thread_name("http").enable_all().build();
+    Ok(runtime.context("the HTTP runtime")?)
+}
+
+/// What has been started before.
+pub struct Serving {
+    pub listener: TcpListener,
+    /// Open.
+    pub store: Store,
+    pub engine: RunningEngine,
+    pub clock: Clock,
+}
+
+pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), Failure> {
+    let Serving { listener, store, engine, clock } = serving;
     let RunningEngine { handle, generator, metrics, heartbeat, thread, ended, fingerprint, .. } = engine;
     let stall = Micros(config.engine.stall_timeout.as_micros() as u64);
     let health = Arc::new(Health::new(heartbeat, clock.clone(), stall));
@@ -54,7 +66,7 @@ pub fn serve(config: &Config, listener: TcpListener, engine: RunningEngine, cloc
         health: health.clone(),
         info: Arc::new(info),
         body: BodyLimits { max_bytes: config.server.max_body_bytes, read_timeout: config.server.read_timeout },
-        clock,
+        clock: clock.clone(),
         engine: handle.clone(),
         admin: match config.server.admin {
             AdminAccess::Loopback => api::Access::Loopback,
@@ -62,21 +74,35 @@ pub fn serve(config: &Config, listener: TcpListener, engine: RunningEngine, cloc
             AdminAccess::Off => api::Access::Off,
         },
         replays: Arc::default(),
+        store: store.clone(),
+        batches: Arc::default(),
+        max_file_bytes: config.max_file_bytes,
         drain: Arc::default(),
     };
     let drain_asked = state.drain.clone();
+    let wake = state.batches.clone();
+    let router = api::router(state);
+    let parts =
+        RunnerParts { store: store.clone(), answerer: api::answerer(router.clone()), clock, config: config.jobs, wake };
     let served = runtime.block_on(async {
         let address = listener.local_addr().context("the listener")?;
         let listener = tokio::net::TcpListener::from_std(listener).context("the listener")?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = tokio::spawn(api::serve(listener, api::router(state), serve_config(config), async {
+        let server = tokio::spawn(api::serve(listener, router, serve_config(config), async {
             let _ = stopped.await;
         }));
         health.loaded();
         tracing::info!(event = "listening", url = %format!("http://{address}"), "listening on http://{address}");
         let sensor = tokio::spawn(thermal::watch(config.thermal.clone(), handle.clone()));
+        let (stop_batches, batches_stopped) = oneshot::channel::<()>();
+        let batches = tokio::spawn(Runner::new(parts).run(async {
+            let _ = batches_stopped.await;
+        }));
         let end = until_told_or_dead(ended, drain_asked).await;
         health.drain();
+        // What they ask for is given up: it is asked again after the next start, and nobody waits for it here.
+        drop(stop_batches);
+        let _ = batches.await;
         if end.is_ok() {
             drain(&handle, config.engine.drain_timeout).await;
         }
@@ -85,6 +111,7 @@ pub fn serve(config: &Config, listener: TcpListener, engine: RunningEngine, cloc
         server.await.context("the accept loop")?;
         // Its last reading may be under way; it holds no more than a handle.
         let _ = sensor.await;
+        store.close().await;
         end
     });
     drop(runtime);

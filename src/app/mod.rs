@@ -19,6 +19,9 @@ mod thermal;
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::store::Store;
+
+use http::Serving;
 
 pub use inspect::inspect;
 pub use quantize::quantize;
@@ -52,8 +55,12 @@ pub fn serve(config: Config) -> Result<(), Failure> {
     let clock = Clock::system();
     // Bound first: a port that is taken should not cost the loading of a model.
     let listener = http::bind(&config.server)?;
+    let runtime = http::runtime()?;
+    // So should a store that cannot be used.
+    let store = Store::new(config.store.clone());
+    runtime.block_on(store.open()).map_err(input)?;
     let engine = engine::start(&config, &clock)?;
     // What loading needed is no longer needed.
     crate::model::release_freed();
-    http::serve(&config, listener, engine, clock)
+    http::serve(&config, runtime, Serving { listener, store, engine, clock })
 }

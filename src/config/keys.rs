@@ -296,6 +296,30 @@ pub const KEYS: &[Key] = &[
     key("metrics.collection_interval", "100ms", HISTORY, "between two samples"),
     key("metrics.percentile_window_size", "1000", HISTORY, "samples behind a percentile"),
     key("metrics.history_retention", "1h", HISTORY, "how long samples are kept"),
+    key(
+        "store.url",
+        "sqlite:forebay.db",
+        Kind::Text,
+        "files, batches and who changed what: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory (kept until the end)",
+    ),
+    key(
+        "store.max_mib",
+        "0",
+        Kind::Integer { min: 0, max: 1 << 24 },
+        "MiB that the SQLite file may have; 0 is as many as the disk",
+    ),
+    key(
+        "batches.max_file_bytes",
+        "209715200",
+        Kind::Integer { min: 1_024, max: 1 << 30 },
+        "larger uploads are refused",
+    ),
+    key(
+        "batches.concurrency",
+        "32",
+        Kind::Integer { min: 1, max: 4_096 },
+        "lines of batches that are asked for at once; they run in the lowest class, on what others leave",
+    ),
     key("logging.level", "info", Kind::Text, "a level, or tracing directives; RUST_LOG goes before it"),
     key(
         "logging.format",
@@ -337,6 +361,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("kv-memory", "kv_cache.memory"),
     ("kv-dtype", "kv_cache.dtype"),
     ("speculative", "engine.speculative"),
+    ("store", "store.url"),
     ("log-level", "logging.level"),
     ("log-format", "logging.format"),
 ];

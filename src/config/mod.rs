@@ -15,11 +15,13 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
+use crate::jobs;
 use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions, Quantised};
 use crate::request::Pooling;
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
 use crate::scheduler::thermal::Thresholds;
 use crate::scheduler::{Preemption, Speculative};
+use crate::store::{self, Location};
 use crate::text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
 use crate::units::Micros;
 
@@ -38,6 +40,10 @@ pub struct Config {
     pub engine: EngineConfig,
     pub kv_cache: KvCacheConfig,
     pub structured_output: StructuredOutputConfig,
+    pub store: store::Config,
+    pub jobs: jobs::Config,
+    /// Of an upload.
+    pub max_file_bytes: usize,
     pub logging: LoggingConfig,
 }
 
@@ -170,7 +176,9 @@ impl Loaded {
     pub fn describe(&self) -> String {
         let settable = |name: &str| keys::find(name).is_some_and(|key| !matches!(key.kind, keys::Kind::NotYet(_)));
         let entries = self.merged.iter().filter(|(name, _)| settable(name));
-        entries.map(|(name, entry)| format!("{name} = {}  # {}\n", entry.text, entry.origin)).collect()
+        entries
+            .map(|(name, entry)| format!("{name} = {}  # {}\n", store::without_password(&entry.text), entry.origin))
+            .collect()
     }
 }
 
@@ -230,6 +238,9 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
             compile_timeout: read.duration("structured_output.compile_timeout")?,
             cache_entries: read.integer("structured_output.cache_entries")? as usize,
         },
+        store: store_config(read)?,
+        jobs: jobs::Config { concurrency: read.integer("batches.concurrency")? as usize },
+        max_file_bytes: read.integer("batches.max_file_bytes")? as usize,
         logging: LoggingConfig {
             level: read.log_level("logging.level")?,
             format: read.one_of(
@@ -237,6 +248,14 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
                 &[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)],
             )?,
         },
+    })
+}
+
+fn store_config(read: &Reader) -> Result<store::Config, ConfigError> {
+    let location = Location::parse(read.text("store.url"));
+    Ok(store::Config {
+        location: location.ok_or_else(|| read.refuse("store.url", Location::FORMS.into()))?,
+        max_mib: Some(read.integer("store.max_mib")? as u32).filter(|mib| *mib > 0),
     })
 }
 

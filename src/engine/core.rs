@@ -48,9 +48,12 @@ pub struct Core<E> {
 #[derive(Clone, Debug, Default)]
 pub struct CoreView {
     pub snapshot: Snapshot,
-    /// Seats, and how many of them are free.
+    /// Seats, how many of them are free or a batch's, and how many are free.
     pub seats: usize,
     pub free_seats: usize,
+    pub idle_seats: usize,
+    /// Live sequences that are no batch's.
+    pub urgent: usize,
     pub backlog: Backlog,
     pub sequences: Vec<SequenceView>,
     pub earliest_deadline: Option<Micros>,
@@ -265,6 +268,8 @@ impl<E: Executor> Core<E> {
             snapshot: self.snapshot(),
             seats: self.scheduler.seats(),
             free_seats: self.scheduler.free_seats(),
+            idle_seats: self.scheduler.idle_seats(),
+            urgent: self.scheduler.urgent(),
             backlog: self.scheduler.backlog(),
             earliest_deadline: sequences.iter().filter_map(|view| view.deadline).min(),
             sequences,

@@ -30,3 +30,6 @@ pub mod trace;
 mod window;
 
 pub use handle::EngineHandle;
+
+#[cfg(test)]
+mod batch_tests;

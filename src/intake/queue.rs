@@ -13,7 +13,7 @@ use super::fair::Accounts;
 use super::lanes::{Behind, Lanes, Order, Ticket};
 use super::overtaken::Overtaken;
 use crate::report::Wait;
-use crate::request::{Priority, Request, RequestError};
+use crate::request::{CLASSES, Priority, Request, RequestError};
 use crate::units::{Micros, SeqId};
 
 #[derive(Debug)]
@@ -25,10 +25,10 @@ pub(super) struct Queue {
     latest: Micros,
     prompt_tokens: usize,
     /// By the class that was asked for.
-    depths: [usize; 4],
+    depths: [usize; CLASSES],
     deadlines: BTreeSet<(Micros, Order)>,
     /// By class: what is not flushed.
-    gathering: [BTreeSet<Order>; 4],
+    gathering: [BTreeSet<Order>; CLASSES],
     gathering_tokens: usize,
     /// What is flushed.
     lanes: Lanes,
@@ -57,6 +57,15 @@ impl Entry {
     }
 }
 
+/// How many more requests may be seated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seats {
+    /// Of any class but batch, whose seats count as free.
+    pub free: usize,
+    /// Of all classes together.
+    pub idle: usize,
+}
+
 /// A queued request as the operator sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Queued<'a> {
@@ -74,7 +83,7 @@ impl Queue {
             next_order: 0,
             latest: Micros::ZERO,
             prompt_tokens: 0,
-            depths: [0; 4],
+            depths: [0; CLASSES],
             deadlines: BTreeSet::new(),
             gathering: Default::default(),
             gathering_tokens: 0,
@@ -107,7 +116,7 @@ impl Queue {
         self.prompt_tokens
     }
 
-    pub fn depths(&self) -> [usize; 4] {
+    pub fn depths(&self) -> [usize; CLASSES] {
         self.depths
     }
 
@@ -117,10 +126,6 @@ impl Queue {
 
     pub fn gathering_tokens(&self) -> usize {
         self.gathering_tokens
-    }
-
-    pub fn has_flushed(&self) -> bool {
-        !self.lanes.is_empty()
     }
 
     /// When the oldest that gathers in this class arrived.
@@ -158,12 +163,23 @@ impl Queue {
         first
     }
 
-    /// Up to `seats` flushed requests in the order of their turn; a tenant with `cap` seats yields to others.
-    pub fn take(&mut self, seats: usize, cap: usize, now: Micros, config: &Config) -> Vec<(Order, Released)> {
+    /// How many flushed requests may be given seats, of which only so many are free for batches.
+    pub fn takes(&self, seats: Seats) -> usize {
+        if self.lanes.has_urgent() {
+            seats.free
+        } else if self.lanes.is_empty() {
+            0
+        } else {
+            seats.idle
+        }
+    }
+
+    /// Flushed requests in the order of their turn, as many as there are seats; a tenant with `cap` seats yields to others.
+    pub fn take(&mut self, seats: Seats, cap: usize, now: Micros, config: &Config) -> Vec<(Order, Released)> {
         self.lanes.age(now, &self.accounts);
         let mut taken = Vec::new();
         let mut bucket = None;
-        while taken.len() < seats
+        while taken.len() < self.takes(seats)
             && let Some(head) = self.lanes.next(cap)
         {
             let order = bucket.map_or(head, |bucket| self.alike(head, bucket, now, config));

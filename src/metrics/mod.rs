@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ::prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
 
 use crate::report::{Fate, Snapshot, StepReport};
-use crate::request::FinishReason;
+use crate::request::{CLASSES, FinishReason};
 use crate::units::Micros;
 
 /// Which face of the server a request met; the label set is bounded by this enum.
@@ -26,6 +26,8 @@ pub enum Route {
     Messages,
     Models,
     Tokenize,
+    Files,
+    Batches,
     Admin,
     Health,
     Metrics,
@@ -33,7 +35,7 @@ pub enum Route {
 }
 
 impl Route {
-    pub const ALL: [Route; 12] = [
+    pub const ALL: [Route; 14] = [
         Route::Completions,
         Route::Chat,
         Route::Embeddings,
@@ -42,6 +44,8 @@ impl Route {
         Route::Messages,
         Route::Models,
         Route::Tokenize,
+        Route::Files,
+        Route::Batches,
         Route::Admin,
         Route::Health,
         Route::Metrics,
@@ -58,6 +62,8 @@ impl Route {
             Route::Messages => "messages",
             Route::Models => "models",
             Route::Tokenize => "tokenize",
+            Route::Files => "files",
+            Route::Batches => "batches",
             Route::Admin => "admin",
             Route::Health => "health",
             Route::Metrics => "metrics",
@@ -129,7 +135,7 @@ pub struct Metrics {
     batches: IntCounterVec,
     flushed_requests: Histogram,
     queue_time: Histogram,
-    queue_depth: [IntGauge; 4],
+    queue_depth: [IntGauge; CLASSES],
     drain_rate: Gauge,
     /// Early, late.
     ttft_prediction_error: [Histogram; 2],
@@ -164,7 +170,7 @@ impl Metrics {
     }
 
     /// Queued requests by priority, highest first, and how fast the queue drains.
-    pub fn queue(&self, depths: [usize; 4], drained_per_s: f64) {
+    pub fn queue(&self, depths: [usize; CLASSES], drained_per_s: f64) {
         self.queue_depth.iter().zip(depths).for_each(|(gauge, depth)| gauge.set(depth as i64));
         self.drain_rate.set(drained_per_s);
     }

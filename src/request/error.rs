@@ -60,6 +60,16 @@ pub enum RequestError {
     ThermalLimit { retry_after_s: u32 },
     #[error("there is no {what} '{name}'; valid are {valid}")]
     UnknownName { what: &'static str, name: String, valid: String },
+    #[error("no such {what}: {id}")]
+    NotFound { what: &'static str, id: String },
+    #[error("content-type must be multipart/form-data with a boundary")]
+    NotMultipart,
+    #[error("the store has no room left; delete files, or give it more")]
+    StoreFull,
+    #[error("the store is busy; try again")]
+    StoreBusy,
+    #[error("the store cannot be reached")]
+    StoreUnavailable,
     #[error("the model is being loaded")]
     ModelLoading,
     #[error("a step has been running for {seconds} s")]

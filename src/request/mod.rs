@@ -25,7 +25,7 @@ pub use error::RequestError;
 pub use event::{Event, FinishReason};
 pub use goal::{Goal, Pooling};
 pub use limits::{Defaults, Limits};
-pub use priority::Priority;
+pub use priority::{CLASSES, Priority};
 pub use raw::{ChatMessage, MessageCall, Prompt, RawGrammar, RawRequest};
 pub use shaping::{RawShaping, Shaping, ThinkingBudget, ThinkingTags};
 pub use template::{TemplateOptions, Tools};

@@ -64,8 +64,9 @@ impl World for Actual<'_> {
     fn preempt(&mut self, seq: SeqId) -> Result<(), Infallible> {
         let at = self.running.iter().position(|running| running.id() == seq).expect("who has a seat runs");
         let waiting = self.running.remove(at).preempt(self.pool);
-        // Where [`super::outlook::Outlook::unseat`] puts it.
-        let at = self.waiting.iter().position(|w| w.arrival > waiting.arrival).unwrap_or(self.waiting.len());
+        // Where [`super::outlook::Queued::join`] puts it.
+        let place = |w: &Waiting| (w.is_batch(), w.arrival);
+        let at = self.waiting.iter().position(|w| place(w) > place(&waiting)).unwrap_or(self.waiting.len());
         self.waiting.insert(at, waiting);
         Ok(())
     }

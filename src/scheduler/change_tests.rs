@@ -70,7 +70,9 @@ impl Rig {
 
     /// Returns what was planned, in logical and in physical terms.
     pub fn step(&mut self) -> Option<(StepPlan, StepBatch)> {
-        let oldest = self.scheduler.running.first().map(Running::id);
+        let running = &self.scheduler.running;
+        let batches_yield = self.scheduler.urgent() > 0;
+        let oldest = running.iter().find(|r| !(batches_yield && r.is_batch())).map(Running::id);
         let seats_before = self.scheduler.running().max(self.scheduler.seats());
         let Some(plan) = self.plan() else {
             let live = self.scheduler.running() + self.scheduler.waiting();

@@ -11,9 +11,11 @@
 //! tokens, a step brings the second closer to the first, and who reaches the end draws.
 //!
 //! `planning` makes the plan from an [`Outlook`], the scheduler in numbers: a [`policy`] says who goes first, [`StepCost`] how
-//! much prefill fits beside decodes, `preempt` who yields when the pool runs dry. `ahead` makes it before its step can begin.
+//! much prefill fits beside decodes, `preempt` who yields when the pool runs dry; `background` keeps batches out of everyone's
+//! way. `ahead` makes it before its step can begin.
 
 mod ahead;
+mod background;
 mod blocks;
 mod budget;
 mod cost;
@@ -89,10 +91,12 @@ pub struct Scheduler {
     policy: PolicyExecutor,
     cost: StepCost,
     heat: Level,
-    /// Admission order; preempted sequences are at the head, the oldest first.
+    /// Admission order, batches last; of each, preempted sequences are at the head, the oldest first.
     waiting: VecDeque<Waiting>,
     /// In the order of arrival, oldest first: the oldest takes blocks before anyone else can.
     running: Vec<Running>,
+    /// Orders batches while they are alone: what it remembers of them is nothing to the others.
+    background: PolicyExecutor,
     arrivals: u64,
     preemptions_total: u64,
     /// Sources of the copies that the plan under way orders.
@@ -109,6 +113,7 @@ impl Scheduler {
             heat: Level::Nominal,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            background: PolicyExecutor::new(config.policy),
             arrivals: 0,
             preemptions_total: 0,
             pinned: Vec::new(),
@@ -121,6 +126,7 @@ impl Scheduler {
         config.assert_sound();
         if config.policy != self.config.policy {
             self.policy.set_policy(config.policy);
+            self.background.set_policy(config.policy);
         }
         self.config = config;
     }
@@ -145,10 +151,12 @@ impl Scheduler {
         &self.cost
     }
 
-    /// To the tail of the waiting queue.
+    /// To the tail of its part of the waiting queue.
     pub fn submit(&mut self, request: Request) {
-        self.waiting.push_back(Waiting::new(request, self.arrivals));
+        let waiting = Waiting::new(request, self.arrivals);
         self.arrivals += 1;
+        let at = if waiting.is_batch() { self.waiting.len() } else { self.waiting.partition_point(|w| !w.is_batch()) };
+        self.waiting.insert(at, waiting);
     }
 
     /// The next step, blocks taken for it; `None` when nothing is live or the heat forbids any step. Each plan must be
@@ -174,6 +182,7 @@ impl Scheduler {
     fn keep(&mut self, decided: Decided, pool: &BlockPool, now: Micros) -> Option<StepPlan> {
         let Decided { mut draft, outlook } = decided;
         self.policy = outlook.policy;
+        self.background = outlook.background;
         self.preemptions_total += draft.plan.preempted.len() as u64;
         for (running, seat) in self.running.iter_mut().zip(&outlook.seats) {
             debug_assert_eq!(running.id(), seat.seq, "the outlook follows what is decided");
@@ -321,6 +330,8 @@ impl Scheduler {
 
 #[cfg(test)]
 mod ahead_tests;
+#[cfg(test)]
+mod background_tests;
 #[cfg(test)]
 mod change_tests;
 #[cfg(test)]

@@ -65,6 +65,22 @@ impl Seat {
         }
     }
 
+    /// What it is without its seat.
+    pub fn queued(&self) -> Queued {
+        Queued {
+            seq: self.seq,
+            arrival: self.arrival,
+            priority: self.priority,
+            known: self.known,
+            generated: self.generated(),
+        }
+    }
+
+    /// It yields to everyone who is no batch's.
+    pub fn is_batch(&self) -> bool {
+        self.priority == Priority::Batch
+    }
+
     fn session(&self) -> SessionView {
         SessionView {
             id: self.seq,
@@ -82,12 +98,24 @@ impl Seat {
 pub struct Queued {
     pub seq: SeqId,
     pub arrival: u64,
+    pub priority: Priority,
     /// Tokens to compute before the next one can be drawn, and those of them that were drawn before.
     pub known: usize,
     pub generated: usize,
 }
 
 impl Queued {
+    pub fn is_batch(&self) -> bool {
+        self.priority == Priority::Batch
+    }
+
+    /// Batches last; of each, preempted ones stand at the head in the order of their arrival, before everyone who never ran.
+    pub fn join(self, queue: &mut VecDeque<Queued>) {
+        let place = |queued: &Queued| (queued.is_batch(), queued.arrival);
+        let at = queue.iter().position(|other| place(other) > place(&self)).unwrap_or(queue.len());
+        queue.insert(at, self);
+    }
+
     fn session(&self) -> SessionView {
         SessionView {
             id: self.seq,
@@ -106,6 +134,8 @@ pub struct Outlook {
     pub(super) config: Config,
     pub(super) heat: Level,
     pub(super) policy: PolicyExecutor,
+    /// Orders batches while they are alone.
+    pub(super) background: PolicyExecutor,
     pub(super) cost: StepCost,
     /// In the order of arrival, oldest first.
     pub(super) seats: Vec<Seat>,
@@ -142,6 +172,7 @@ impl Scheduler {
             config: self.config,
             heat: self.heat,
             policy: self.policy.clone(),
+            background: self.background.clone(),
             cost: self.cost.clone(),
             seats: self.running.iter().map(Running::seat).collect(),
             queue: self.waiting.iter().map(Waiting::queued).collect(),
@@ -185,7 +216,8 @@ impl Outlook {
     pub(super) fn turn(&mut self, slots: usize) -> SchedulingPlan {
         let seated = self.seats.iter().map(Seat::session);
         let sessions: Vec<SessionView> = seated.chain(self.queue.iter().map(Queued::session)).collect();
-        self.policy.tick(&sessions, slots)
+        let policy = if self.only_batches() { &mut self.background } else { &mut self.policy };
+        policy.tick(&sessions, slots)
     }
 
     /// Seats that may be taken, as hot as it is. More may be: then none is given away.
@@ -208,13 +240,10 @@ impl Outlook {
         self.seats.insert(at, seat);
     }
 
-    /// A running sequence loses its seat. Preempted ones stand at the head of the queue in the order of their arrival, before
-    /// everyone who never ran.
+    /// A running sequence loses its seat.
     pub(super) fn unseat(&mut self, seq: SeqId) {
         let Some(at) = self.seats.iter().position(|seat| seat.seq == seq) else { return };
         let seat = self.seats.remove(at);
-        let queued = Queued { seq, arrival: seat.arrival, known: seat.known, generated: seat.generated() };
-        let at = self.queue.iter().position(|other| other.arrival > queued.arrival).unwrap_or(self.queue.len());
-        self.queue.insert(at, queued);
+        seat.queued().join(&mut self.queue);
     }
 }

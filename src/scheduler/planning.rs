@@ -1,7 +1,7 @@
 //! How a step is planned.
 //!
 //! ```text
-//! policy's order ─▶ decodes ─▶ prompts under way ─▶ admissions ─▶ decodes that found no token before
+//! policy's order ─▶ decodes ─▶ prompts under way ─▶ admissions ─▶ decodes that found no token before ─▶ batches
 //! ```
 //! Decodes take their blocks first and by age, whoever comes first in the budget: an old sequence must find those whose
 //! blocks it may take still without a chunk.
@@ -16,6 +16,7 @@ use crate::kv::OutOfBlocks;
 use crate::report::{Preempted, Wait};
 use crate::units::{BlockId, Micros, SeqId};
 
+use super::background::Aside;
 use super::budget::{Draft, MIN_CHUNK};
 use super::cost::StepLoad;
 use super::outlook::{Outlook, Seat};
@@ -63,20 +64,26 @@ pub(super) struct Decided {
 
 /// A step while it is planned. `outlook` follows what was decided so far.
 pub(super) struct Planner<W> {
-    outlook: Outlook,
-    world: W,
-    draft: Draft,
+    pub outlook: Outlook,
+    pub world: W,
+    pub draft: Draft,
+    pub aside: Aside,
 }
 
 impl<W: World> Planner<W> {
     /// Every running sequence decodes that finds room; the policy says who comes first, and each comes within bounded
     /// time. While some decode, prefills are cut so that the step stays within `max_stall`. Admissions stop at the first
     /// that does not fit.
-    pub fn decide(outlook: Outlook, world: W) -> Result<Decided, W::Unknown> {
+    pub fn decide(mut outlook: Outlook, world: W) -> Result<Decided, W::Unknown> {
         let mut draft = Draft::new(outlook.config.step_tokens(), outlook.sequences_per_step());
         draft.whole_prompts = outlook.config.whole_prompts;
-        let mut planner = Planner { outlook, world, draft };
-        let prompts_wait = planner.fill()?;
+        let aside = outlook.set_aside();
+        let yields = !aside.is_empty();
+        let mut planner = Planner { outlook, world, draft, aside };
+        let mut prompts_wait = planner.fill()?;
+        if yields {
+            prompts_wait = prompts_wait.or(planner.fill_with_batches()?);
+        }
         planner.settle(prompts_wait);
         Ok(Decided { draft: planner.draft, outlook: planner.outlook })
     }
@@ -208,7 +215,7 @@ impl<W: World> Planner<W> {
     }
 
     /// Prompts under way, in the given order.
-    fn extend_prompts(&mut self, order: impl Iterator<Item = SeqId>) -> Result<(), W::Unknown> {
+    pub(super) fn extend_prompts(&mut self, order: impl Iterator<Item = SeqId>) -> Result<(), W::Unknown> {
         for seq in order {
             if self.draft.plan.holds(seq) {
                 continue;
@@ -232,7 +239,7 @@ impl<W: World> Planner<W> {
     }
 
     /// When everyone who had a turn gave way, the oldest goes on: a step that plans nothing would come back for ever.
-    fn extend_oldest_if_nobody(&mut self) -> Result<(), W::Unknown> {
+    pub(super) fn extend_oldest_if_nobody(&mut self) -> Result<(), W::Unknown> {
         match (self.draft.plan.chunks.is_empty(), self.outlook.seats.first()) {
             (true, Some(oldest)) => self.extend(oldest.seq, self.draft.tokens),
             _ => Ok(()),
@@ -241,16 +248,22 @@ impl<W: World> Planner<W> {
 
     /// Plans up to `tokens` of a running sequence, preempting until its blocks fit. Without effect when it is itself gone:
     /// preempted for an older one, or the victim of its own growth.
-    fn extend(&mut self, seq: SeqId, tokens: usize) -> Result<(), W::Unknown> {
+    pub(super) fn extend(&mut self, seq: SeqId, tokens: usize) -> Result<(), W::Unknown> {
         while let Some(seat) = self.outlook.find_mut(seq) {
             let chunk = seat.chunk(tokens);
             if self.world.grow(seat, chunk.tokens.end as usize)?.is_ok() {
                 self.draft.push(chunk);
                 return Ok(());
             }
-            // Whoever already has its chunk in this step keeps its blocks: the step will write to them.
+            let is_batch = seat.is_batch();
+            if self.evict(seq)? {
+                continue;
+            }
+            // Whoever already has its chunk in this step keeps its blocks: the step will write to them. A batch takes
+            // nobody else's.
             let seats = &self.outlook.seats;
-            let candidates = seats.iter().filter(|seat| !self.draft.plan.holds(seat.seq));
+            let may_yield = |seat: &&Seat| !self.draft.plan.holds(seat.seq) && (seat.is_batch() || !is_batch);
+            let candidates = seats.iter().filter(may_yield);
             match self.outlook.config.preemption.victim(candidates, seats, self.outlook.policy.kind()) {
                 Some(victim) => {
                     self.world.preempt(victim)?;
@@ -268,13 +281,14 @@ impl<W: World> Planner<W> {
 
     /// First come first served: stops at the first sequence that finds no seat, no budget, no time, or not enough blocks for
     /// its known tokens, and says which it was.
-    fn admit(&mut self) -> Result<Option<Wait>, W::Unknown> {
+    pub(super) fn admit(&mut self) -> Result<Option<Wait>, W::Unknown> {
         // Who was just preempted must not take the blocks back in the same step.
-        if !self.draft.plan.preempted.is_empty() {
+        let preempted = &self.draft.plan.preempted;
+        if self.outlook.queue.iter().any(|queued| preempted.iter().any(|preempted| preempted.seq == queued.seq)) {
             return Ok(Some(Wait::Blocks));
         }
         let owed = self.blocks_owed();
-        while let Some(first) = self.outlook.queue.front() {
+        while let Some(first) = self.outlook.queue.front().copied() {
             if self.outlook.seats.len() >= self.outlook.open_seats() {
                 let hot = self.outlook.seats.len() < self.outlook.config.max_num_seqs;
                 return Ok(Some(if hot { Wait::Thermal } else { Wait::Seats }));
@@ -282,9 +296,11 @@ impl<W: World> Planner<W> {
             if let Some(short) = self.draft.short() {
                 return Ok(Some(short));
             }
+            self.evict_for_seat(first.seq)?;
             let affordable = |cached| self.draft.affordable(cached, first.known - cached, &self.outlook.cost);
             match self.world.admit(owed, &affordable)? {
                 Ok(admitted) => self.take_in(admitted),
+                Err(Wait::Blocks) if self.evict(first.seq)? => {}
                 Err(short) => return Ok(Some(short)),
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::kv::{BlockPool, BlockTable, Node};
 use crate::report::{SequenceView, Stage};
-use crate::request::{FinishReason, Request};
+use crate::request::{FinishReason, Priority, Request};
 use crate::units::{Micros, SeqId, TokenId};
 
 use super::outlook::{Queued, Seat};
@@ -69,6 +69,11 @@ impl Waiting {
         &self.request
     }
 
+    /// It yields to everyone who is no batch's.
+    pub fn is_batch(&self) -> bool {
+        self.request.priority() == Priority::Batch
+    }
+
     /// Tokens to compute before the next one can be drawn.
     pub fn known(&self) -> usize {
         self.request.prompt().len() + self.emitted.len()
@@ -97,7 +102,13 @@ impl Waiting {
     }
 
     pub fn queued(&self) -> Queued {
-        Queued { seq: self.id(), arrival: self.arrival, known: self.known(), generated: self.emitted.len() }
+        Queued {
+            seq: self.id(),
+            arrival: self.arrival,
+            priority: self.request.priority(),
+            known: self.known(),
+            generated: self.emitted.len(),
+        }
     }
 
     pub fn view(&self) -> SequenceView {
@@ -148,6 +159,10 @@ impl Running {
 
     pub fn request(&self) -> &Request {
         &self.request
+    }
+
+    pub fn is_batch(&self) -> bool {
+        self.request.priority() == Priority::Batch
     }
 
     pub fn tokens(&self) -> &[TokenId] {

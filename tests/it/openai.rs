@@ -80,6 +80,11 @@ fn the_official_python_package_works_asynchronously() {
 }
 
 #[test]
+fn the_official_python_package_runs_batches() {
+    python("openai_batches.py", "openai");
+}
+
+#[test]
 fn langchain_works_unmodified() {
     python("langchain_chat.py", "langchain_openai");
 }

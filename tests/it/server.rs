@@ -27,6 +27,8 @@ impl Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
             .args(["serve", "--port", "0", "--log-format", "json"])
             .args(args)
+            // Each its own, gone with it, unless the test names one.
+            .env("FOREBAY__STORE__URL", "memory")
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())

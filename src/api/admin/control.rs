@@ -1,5 +1,5 @@
-//! What changes the engine: strategy, policy, limits, thermal level, pause, resume, drain. Each change is logged with who,
-//! what, from and to.
+//! What changes the engine: strategy, policy, limits, thermal level, pause, resume, drain. Each change is logged and written down
+//! with who, what, from and to.
 
 use axum::extract::{Extension, Path, Request, State as Extract};
 use axum::http::StatusCode;
@@ -7,6 +7,7 @@ use axum::response::IntoResponse;
 use axum::{Json, response::Response};
 use serde_json::{Map, Value, json};
 
+use super::audit;
 use super::guard::Actor;
 use crate::api::State;
 use crate::api::error::ApiError;
@@ -67,7 +68,11 @@ async fn change(state: &State, actor: String, change: Change) -> Answer {
     for Changed { what, from, to } in &changed {
         tracing::info!(event = "control_changed", who = actor, what, from, to, "{what}: {from} → {to}");
     }
+    let audited = audit::record(state, &actor, &changed).await;
     let mut body = shown(&state.engine.stats().await?, group);
+    if !audited {
+        body["audited"] = json!(false);
+    }
     let list = changed.into_iter().map(|c| json!({"what": c.what, "from": c.from, "to": c.to}));
     body["changed"] = list.collect();
     Ok(Json(body))
@@ -146,7 +151,7 @@ pub async fn force_thermal(
     Extension(Actor(actor)): Extension<Actor>,
     Path(name): Path<String>,
 ) -> Answer {
-    force(&state, actor, &name).await
+    force(&state, &actor, &name).await
 }
 
 /// Holds a level; `auto` returns to the sensor.
@@ -162,12 +167,14 @@ pub async fn put_thermal(
         (_, Some(other)) => return Err(RequestError::invalid(other, "is no parameter here; valid is level").into()),
         _ => return Err(RequestError::invalid("level", "must be a level's name, or auto").into()),
     };
-    force(&state, actor, &level).await
+    force(&state, &actor, &level).await
 }
 
-async fn force(state: &State, actor: String, name: &str) -> Answer {
+async fn force(state: &State, actor: &str, name: &str) -> Answer {
     let before = state.engine.force_thermal(control::thermal_level(name)?).await?;
     tracing::info!(event = "control_changed", who = actor, what = "thermal", from = before.name(), to = name);
+    let changed = Changed { what: "thermal".into(), from: before.name().into(), to: name.into() };
+    audit::record(state, actor, &[changed]).await;
     Ok(Json(thermal_object(&state.engine.stats().await?)))
 }
 
@@ -185,6 +192,7 @@ fn thermal_object(stats: &EngineStats) -> Value {
 #[utoipa::path(post, path = "/admin/pause", operation_id = "pause", tag = "admin", responses((status = 200, description = "As it is now", body = EngineState)))]
 pub async fn pause(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
     state.engine.pause().await?;
+    note_engine(&state, &actor, "running", "paused").await;
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "paused", "the engine is paused");
     running_state(&state).await
 }
@@ -193,8 +201,14 @@ pub async fn pause(Extract(state): Extract<State>, Extension(Actor(actor)): Exte
 #[utoipa::path(post, path = "/admin/resume", operation_id = "resume", tag = "admin", responses((status = 200, description = "As it is now", body = EngineState)))]
 pub async fn resume(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
     state.engine.resume().await?;
+    note_engine(&state, &actor, "paused", "running").await;
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "running", "the engine goes on");
     running_state(&state).await
+}
+
+async fn note_engine(state: &State, actor: &str, from: &str, to: &str) {
+    let changed = Changed { what: "engine".into(), from: from.into(), to: to.into() };
+    audit::record(state, actor, &[changed]).await;
 }
 
 async fn running_state(state: &State) -> Answer {

@@ -4,11 +4,13 @@
 //! guard.rs     who may ask, and who asked (for the log)
 //! control.rs   strategy, policy, limits, thermal level, pause, resume, drain
 //! state.rs     the engine in numbers
+//! audit.rs     who changed what, from and to what
 //! requests.rs  live requests: list, look, end, trace
 //! ```
 //! Everything goes through the engine's command channel and takes effect between two steps. Queries answer while a step
 //! runs, from what stayed home.
 
+pub mod audit;
 pub mod control;
 mod guard;
 pub mod requests;
@@ -29,6 +31,7 @@ pub use guard::{Access, Peer};
 pub fn routes() -> Vec<(String, MethodRouter<State>)> {
     let routes = [
         ("/state", get(state::get)),
+        ("/audit", get(audit::list)),
         ("/limits", tuned(Group::Limits)),
         ("/thermal", get(control::thermal).put(control::put_thermal)),
         ("/thermal/{level}", get(control::thermal_level).post(control::force_thermal)),

@@ -128,7 +128,7 @@ fn spelled(text: String) -> Value {
 
 /// One of the names, or an integer as vLLM has it.
 fn priority(param: &str, value: &Value) -> Result<Priority, RequestError> {
-    const EXPECTED: &str = "critical, high, normal, low or an integer";
+    const EXPECTED: &str = "critical, high, normal, low, batch or an integer";
     let known = match value {
         Value::String(name) => Priority::from_name(name),
         number => number.as_i64().map(Priority::from_integer),

@@ -23,6 +23,8 @@ pub struct Control {
     available: Option<Vec<String>>,
     /// After a change.
     changed: Option<Vec<ControlChanged>>,
+    /// Only where it is false: the change is in force, and the store did not take it.
+    audited: Option<bool>,
 }
 
 #[derive(ToSchema)]

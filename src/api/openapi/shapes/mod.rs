@@ -4,6 +4,7 @@
 #![allow(dead_code)] // they are shown, never made
 
 pub mod admin;
+pub mod batches;
 pub mod chat;
 pub mod completions;
 pub mod embeddings;

@@ -14,7 +14,7 @@ pub struct Strictness {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 pub struct RequestHeaders {
-    /// `critical`, `high`, `normal`, `low` or an integer; the body's `priority` goes before it.
+    /// `critical`, `high`, `normal`, `low`, `batch` or an integer; the body's `priority` goes before it.
     #[param(rename = "x-priority")]
     priority: Option<String>,
     /// Whom the fair share counts the request for; goes before `user`.

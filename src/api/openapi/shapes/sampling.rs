@@ -114,7 +114,7 @@ pub enum OneOrMany {
     Many(Vec<String>),
 }
 
-/// `critical`, `high`, `normal`, `low`, or an integer as vLLM has it: the lower the earlier, 0 is normal.
+/// `critical`, `high`, `normal`, `low`, `batch`, or an integer as vLLM has it: the lower the earlier, 0 is normal.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum PriorityValue {
