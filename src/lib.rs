@@ -31,3 +31,5 @@ pub mod kernels;
 pub mod model;
 
 pub mod metrics;
+
+pub mod sim;

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         }
         Command::Health { url } => return forebay::probe::run(&url),
         Command::Inspect { path, format } => return end(app::inspect(path, format)),
+        Command::Simulate(args) => return end(app::simulate(&args, &loaded.config)),
     }
     set_threads(app::compute_threads(&loaded.config));
     end(app::serve(loaded.config))

@@ -11,6 +11,7 @@ mod inspect;
 mod logging;
 mod memory;
 mod signals;
+mod simulate;
 mod source;
 mod thermal;
 
@@ -18,6 +19,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 
 pub use inspect::inspect;
+pub use simulate::simulate;
 
 /// Why the server did not start, or ended badly.
 #[derive(Debug)]
@@ -31,6 +33,18 @@ impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Failure {
         Failure::Runtime(error)
     }
+}
+
+/// A value of a command's argument that makes no sense.
+#[derive(Debug, thiserror::Error)]
+#[error("--{flag}: {message}")]
+struct BadArgument {
+    flag: &'static str,
+    message: String,
+}
+
+fn bad(flag: &'static str, message: impl Into<String>) -> Failure {
+    input(BadArgument { flag, message: message.into() })
 }
 
 fn input(error: impl std::error::Error + Send + Sync + 'static) -> Failure {

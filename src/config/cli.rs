@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
 
 use super::keys::{self, FLAGS, Kind};
+use super::tools::{self, SimulateArgs};
 
 /// What the command line said.
 #[derive(Debug)]
@@ -15,7 +16,7 @@ pub struct Parsed {
     pub flags: Vec<(&'static str, &'static str, String)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     Serve,
     /// Prints the effective configuration.
@@ -29,6 +30,8 @@ pub enum Command {
         path: PathBuf,
         format: InspectFormat,
     },
+    /// Predicts what a load would meet.
+    Simulate(Box<SimulateArgs>),
 }
 
 /// How `model inspect` answers.
@@ -77,7 +80,11 @@ pub fn command() -> Clap {
         .subcommand(config.args(arguments()))
         .subcommand(health)
         .subcommand(model.subcommand(inspect))
+        .subcommand(tools::simulate().args(some_arguments(SIMULATED)))
 }
+
+/// The flags of `serve` that change what is simulated; strategies and policies have arguments of their own.
+const SIMULATED: &[&str] = &["max-num-seqs", "max-num-batched-tokens", "max-stall-ms", "queue-capacity", "preemption"];
 
 /// The variable that moves the port of a server in a container, and with it the port that its health check asks.
 fn port() -> String {
@@ -91,13 +98,22 @@ pub fn probe_url(port: Option<&str>) -> String {
 }
 
 fn arguments() -> Vec<Arg> {
+    flags(|_| true)
+}
+
+fn some_arguments(names: &[&str]) -> Vec<Arg> {
+    flags(|flag| names.contains(&flag))
+}
+
+/// `--config` and the chosen flags.
+fn flags(wanted: impl Fn(&str) -> bool) -> Vec<Arg> {
     let file = Arg::new("config")
         .long("config")
         .value_name("FILE")
         .env("FOREBAY_CONFIG")
         .value_parser(value_parser!(PathBuf))
         .help("A YAML file like config.yaml");
-    let flags = FLAGS.iter().filter_map(|&(flag, name)| {
+    let flags = FLAGS.iter().filter(|(flag, _)| wanted(flag)).filter_map(|&(flag, name)| {
         let key = keys::find(name)?;
         let default = if key.default.is_empty() { "none" } else { key.default };
         let help = format!("{} [default: {default}; env: {}]", key.help, keys::env_name(name));
@@ -122,12 +138,21 @@ fn read(matches: ArgMatches) -> Parsed {
             return Parsed { command: inspect_command(inspect), file: None, flags: Vec::new() };
         }
         Some(("config", matches)) => (Command::Config, matches.clone()),
+        Some(("simulate", matches)) => {
+            (Command::Simulate(Box::new(tools::simulate_args(matches))), matches.clone())
+        }
         Some((_, matches)) => (Command::Serve, matches.clone()),
         None => (Command::Serve, matches),
     };
-    let value = |flag: &str, key: &str| match keys::find(key).map(|key| key.kind) {
-        Some(Kind::Bool) => matches.get_flag(flag).then(|| "true".to_owned()),
-        _ => matches.get_one::<String>(flag).cloned(),
+    // Other commands than `serve` know only some flags, and may use the name of another for something of their own.
+    let known = match &command {
+        Command::Simulate(_) => Some(SIMULATED),
+        _ => None,
+    };
+    let given = |flag| Some(flag).filter(|flag| known.is_none_or(|known| known.contains(flag)));
+    let value = |flag: &'static str, key: &str| match keys::find(key).map(|key| key.kind) {
+        Some(Kind::Bool) => given(flag).and_then(|id| matches.get_flag(id).then(|| "true".to_owned())),
+        _ => given(flag).and_then(|id| matches.get_one::<String>(id).cloned()),
     };
     let flags = FLAGS.iter().filter_map(|&(flag, key)| Some((flag, key, value(flag, key)?))).collect();
     Parsed { command, file: matches.get_one::<PathBuf>("config").cloned(), flags }

@@ -5,6 +5,7 @@
 mod cli;
 mod keys;
 mod raw;
+mod tools;
 mod values;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use crate::units::Micros;
 
 pub use cli::{Command, InspectFormat};
 use raw::{Merged, Origin};
+pub use tools::SimulateArgs;
 use values::Reader;
 
 /// The server's configuration.
@@ -173,7 +175,7 @@ pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
     // A probe and a look at files need no configuration, and must not fail for a bad one.
     let environment = match parsed.command {
         Command::Health { .. } | Command::Inspect { .. } => BTreeMap::new(),
-        Command::Serve | Command::Config => environment(),
+        Command::Serve | Command::Config | Command::Simulate(_) => environment(),
     };
     let loaded = load(parsed.file.as_deref(), environment, &parsed.flags)?;
     Ok((parsed.command, loaded))

@@ -23,10 +23,7 @@ use super::outlet::{Heard, Outlets};
 use super::permit::{Closed, Gate};
 use super::stats::{EngineStats, LiveSequence, WindowStats};
 use super::trace::Traces;
-use super::window::Window;
-
-/// Samples behind the percentiles of step times and TTFT.
-const SAMPLES: usize = 1_000;
+use super::window::{SAMPLES, Window};
 
 pub struct Home {
     inbox: Inbox,
@@ -308,6 +305,7 @@ impl Home {
             Event::Failed(_) => Some("failed"),
             Event::Admitted { .. } | Event::Token(_) => None,
         };
+        let is_end = how.is_some();
         if let Some(how) = how {
             self.traces.end(seq, how, now);
         }
@@ -322,7 +320,9 @@ impl Home {
             self.measured.tokens_total += 1;
             self.measured.window_tokens += 1;
             self.inbox.generated(seq);
-        } else {
+        }
+        // Not at `Admitted`: the seat is taken from then on, and its tenant pays for what it generates.
+        if is_end {
             self.inbox.ended(seq);
         }
     }

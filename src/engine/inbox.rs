@@ -1,8 +1,9 @@
 //! What stays home while a step runs: the queue, the tuning, the orders for the core, the last known state. Pure.
 
-use crate::intake::{Batch, Intake, Situation};
+use crate::intake::{Batch, Intake, Prices, Situation};
 use crate::report::{Snapshot, Stage};
 use crate::request::{Priority, Request, RequestError};
+use crate::scheduler::StepLoad;
 use crate::scheduler::thermal::{Change as ThermalChange, Governor, Level, Reading};
 use crate::units::{Micros, SeqId};
 
@@ -196,7 +197,25 @@ impl Inbox {
             seats: self.last.seats,
             idle: self.last.snapshot.running + self.last.snapshot.waiting == 0,
             p99_ttft,
+            prices: self.prices(),
         }
+    }
+
+    /// The next step as it would be without anybody from the queue.
+    fn prices(&self) -> Option<Prices> {
+        let CoreView { backlog, cost, .. } = &self.last;
+        // A step with a prompt can be predicted: everything below was measured.
+        cost.predict(&(StepLoad::STEP + StepLoad::prefill(0, 1)))?;
+        let [step, prefill_token, decode_token, prefill, context_token] = cost.coefficients();
+        let decodes = decode_token * backlog.decoding as f64 + context_token * backlog.context_tokens as f64;
+        Some(Prices {
+            step: Micros((step + decodes).round() as u64),
+            token_ns: (prefill_token * 1e3).round() as u64,
+            prompt: Micros(prefill.round() as u64),
+            step_tokens: self.tuning.scheduler.max_num_batched_tokens.saturating_sub(backlog.decoding),
+            prompts: backlog.prompts,
+            tokens: backlog.prefill_tokens,
+        })
     }
 
     /// Requests that have waited for too long, with what their clients hear.

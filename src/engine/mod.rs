@@ -24,6 +24,6 @@ mod predict;
 pub mod run;
 pub mod stats;
 pub mod trace;
-mod window;
+pub mod window;
 
 pub use handle::EngineHandle;

@@ -6,7 +6,8 @@
 //!             ▲      strategy,        │   class (aged), fair share,
 //!             │      idle, critical,  │   age, size: lanes.rs
 //!       all or none  class's wait     ▼
-//!       (limits.rs)  (strategy/)   stays flushed while no seat is free; new arrivals gather behind it
+//!       (limits.rs)  (strategy/)   stays flushed while no seat is free, or `cost_aware` sees no gain in the next step;
+//!                                  new arrivals gather behind it
 //! ```
 //! A request leaves once: in a batch, cancelled, expired or drained. What the room must not know: the engine's blocks and
 //! steps; it hears of seats only, and how much each released sequence has generated.
@@ -31,8 +32,8 @@ pub use fair::FairnessConfig;
 pub use limits::{Capacity, Full, retry_after};
 pub use queue::Queued;
 pub use strategy::{
-    Fixed, FlushConfig, FlushMetrics, FlushStrategy, Gathering, Immediate, LatencyAware, QueueDepth, Strategy,
-    StrategyKind, strategy,
+    CostAware, Fixed, FlushConfig, FlushMetrics, FlushStrategy, Gathering, Immediate, Joining, LatencyAware, Prices,
+    QueueDepth, Strategy, StrategyKind, strategy,
 };
 
 use lanes::Order;
@@ -49,6 +50,8 @@ pub struct Situation {
     /// Nothing is live in the engine.
     pub idle: bool,
     pub p99_ttft: Option<Micros>,
+    /// What the next step costs; `None` while too little was measured.
+    pub prices: Option<Prices>,
 }
 
 /// The queue in front of the scheduler.
@@ -108,7 +111,9 @@ impl Intake {
         self.seats = situation.seats;
         let flush = self.flush_cause(situation).map(|cause| (cause, self.queue.flush(situation.now)));
         let cap = self.config.fairness.seat_cap(situation.seats);
-        let taken = self.queue.take(self.batch_seats(situation), cap, situation.now, &self.config);
+        let seats = self.batch_seats(situation);
+        let mut gate = StepGate { strategy: &self.strategy, prices: situation.prices };
+        let taken = self.queue.take(seats, cap, situation.now, &self.config, |next, behind| gate.opens(next, behind));
         let max_priority = taken.iter().map(|(_, released)| released.request.priority()).min()?;
         let is_fresh = |first: Order| taken.iter().any(|(order, _)| *order >= first);
         let cause = flush.filter(|(_, first)| is_fresh(*first)).map_or(FlushCause::Leftover, |(cause, _)| cause);
@@ -242,6 +247,25 @@ impl Intake {
     /// The most that one batch may take.
     fn batch_seats(&self, situation: &Situation) -> usize {
         situation.free_seats.min(self.config.flush.max_batch_size)
+    }
+}
+
+/// Asks the strategy of one request after the other whether it joins the next step.
+struct StepGate<'a> {
+    strategy: &'a Strategy,
+    prices: Option<Prices>,
+}
+
+impl StepGate<'_> {
+    fn opens(&mut self, next: &Request, behind: usize) -> bool {
+        let Some(prices) = &mut self.prices else { return true };
+        let tokens = next.prompt().len();
+        let opens = self.strategy.admits(&Joining { tokens, behind, prices: *prices });
+        if opens {
+            prices.prompts += 1;
+            prices.tokens += tokens;
+        }
+        opens
     }
 }
 

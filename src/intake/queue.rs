@@ -158,8 +158,16 @@ impl Queue {
         first
     }
 
-    /// Up to `seats` flushed requests in the order of their turn; a tenant with `cap` seats yields to others.
-    pub fn take(&mut self, seats: usize, cap: usize, now: Micros, config: &Config) -> Vec<(Order, Released)> {
+    /// Up to `seats` flushed requests in the order of their turn; a tenant with `cap` seats yields to others. `gate` is asked
+    /// of each, with the number of requests behind it; the first that it refuses stays, and all others with it.
+    pub fn take(
+        &mut self,
+        seats: usize,
+        cap: usize,
+        now: Micros,
+        config: &Config,
+        mut gate: impl FnMut(&Request, usize) -> bool,
+    ) -> Vec<(Order, Released)> {
         self.lanes.age(now, &self.accounts);
         let mut taken = Vec::new();
         let mut bucket = None;
@@ -167,6 +175,9 @@ impl Queue {
             && let Some(head) = self.lanes.next(cap)
         {
             let order = bucket.map_or(head, |bucket| self.alike(head, bucket, now, config));
+            if !gate(&self.entries[&order].request, self.entries.len() - 1) {
+                break;
+            }
             bucket.get_or_insert(self.entries[&order].bucket);
             taken.push((order, self.seat(order, now, config)));
         }
