@@ -31,6 +31,11 @@ pub enum Retry {
     After,
 }
 
+/// Another replica takes over, or a loop is begun again, within seconds.
+const GONE_S: u32 = 5;
+/// A queue that nobody emptied in time does not empty at once.
+const BUSY_S: u32 = 10;
+
 const INVALID: &str = "invalid_request_error";
 
 impl Face {
@@ -104,13 +109,19 @@ pub fn face(error: &RequestError) -> Face {
         E::Timeout { .. } | E::DeadlineUnreachable { .. } => {
             Face::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", "timeout").never_retry()
         }
-        E::BatchTimeout { .. } => Face::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", "batch_timeout"),
+        E::BatchTimeout { .. } => Face {
+            retry_after_s: Some(BUSY_S),
+            ..Face::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", "batch_timeout")
+        },
         E::ThermalLimit { retry_after_s } => {
             Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("thermal_limit") }
         }
         E::UnknownName { .. } => Face::new(StatusCode::NOT_FOUND, "not_found_error", "not_found"),
-        E::ShuttingDown => Face::overloaded("shutting_down"),
-        E::EngineStopped => Face::overloaded("worker_unavailable"),
+        E::ShuttingDown => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("shutting_down") },
+        E::EngineStopped => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("worker_unavailable") },
+        E::CircuitOpen { retry_after_s } => {
+            Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("circuit_open") }
+        }
         E::Aborted => Face::server_error("aborted").never_retry(),
         E::NonFiniteLogits => Face::server_error("non_finite_logits").never_retry(),
         // The client's grammar asked for too much, and would again.
@@ -195,6 +206,7 @@ mod tests {
             (E::UnknownName { what: "policy", name: text(), valid: text() }, 404, "not_found"),
             (E::ShuttingDown, 503, "shutting_down"),
             (E::EngineStopped, 503, "worker_unavailable"),
+            (E::CircuitOpen { retry_after_s: 8 }, 503, "circuit_open"),
             (E::Aborted, 500, "aborted"),
             (E::NonFiniteLogits, 500, "non_finite_logits"),
             (E::Grammar { message: text() }, 400, "grammar_failed"),
@@ -211,7 +223,7 @@ mod tests {
             let response = ApiError(error).into_response();
             assert_eq!(response.status(), status, "{message}");
             assert_eq!(response.headers()["content-type"], "application/json");
-            assert_eq!(response.headers().contains_key("retry-after"), status == 429 || code == "thermal_limit");
+            assert_eq!(response.headers().contains_key("retry-after"), matches!(status, 429 | 503 | 504), "{message}");
             // Both SDKs retry 408, 429 and all of 500 and above unless told otherwise.
             assert_eq!(response.headers().contains_key("x-should-retry"), face.never_retry);
             let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();

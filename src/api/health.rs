@@ -1,4 +1,4 @@
-//! Probes. They read the engine's heartbeat and never ask the loop, so they answer while a step runs.
+//! Probes. They read what the pool knows of its workers and never ask a loop, so they answer while a step runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,16 +10,11 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::error::{ErrorCode, object_of};
-use crate::clock::Clock;
-use crate::engine::heartbeat::{Heartbeat, Pulse};
-use crate::units::Micros;
+use crate::workers::{Pool, Unready};
 
 /// What readiness depends on.
-#[derive(Debug)]
 pub struct Health {
-    heartbeat: Arc<Heartbeat>,
-    clock: Clock,
-    stall_after: Micros,
+    workers: Pool,
     loaded: AtomicBool,
     draining: AtomicBool,
 }
@@ -29,18 +24,16 @@ pub struct Health {
 pub enum NotReady {
     Loading,
     Draining,
-    /// A step has been running for longer than any step should.
-    Stalled(Micros),
-    Stopped,
+    Unready(Unready),
 }
 
 impl Health {
-    /// Not ready until [`Health::loaded`]. A step that runs longer than `stall_after` counts as hung.
-    pub fn new(heartbeat: Arc<Heartbeat>, clock: Clock, stall_after: Micros) -> Health {
-        Health { heartbeat, clock, stall_after, loaded: AtomicBool::new(false), draining: AtomicBool::new(false) }
+    /// Not ready until [`Health::loaded`], and while no worker could take a request.
+    pub fn new(workers: Pool) -> Health {
+        Health { workers, loaded: AtomicBool::new(false), draining: AtomicBool::new(false) }
     }
 
-    /// The model is loaded and the engine runs.
+    /// The model is loaded and the workers are watched.
     pub fn loaded(&self) {
         self.loaded.store(true, Ordering::Relaxed);
     }
@@ -57,12 +50,7 @@ impl Health {
         if !self.loaded.load(Ordering::Relaxed) {
             return Err(NotReady::Loading);
         }
-        match self.heartbeat.pulse(self.clock.now()) {
-            Pulse::Resting => Ok(()),
-            Pulse::Computing(age) if age <= self.stall_after => Ok(()),
-            Pulse::Computing(age) => Err(NotReady::Stalled(age)),
-            Pulse::Ended => Err(NotReady::Stopped),
-        }
+        self.workers.ready().map_err(NotReady::Unready)
     }
 }
 
@@ -84,10 +72,10 @@ impl IntoResponse for NotReady {
         let (code, message) = match self {
             NotReady::Loading => ("model_loading", "the model is being loaded".to_owned()),
             NotReady::Draining => ("shutting_down", "the server is shutting down".to_owned()),
-            NotReady::Stalled(age) => {
+            NotReady::Unready(Unready::Stalled(age)) => {
                 ("engine_stalled", format!("a step has been running for {:.0} s", age.as_secs_f64()))
             }
-            NotReady::Stopped => ("worker_unavailable", "the engine is not running".to_owned()),
+            NotReady::Unready(Unready::Stopped) => ("worker_unavailable", "no worker could take a request".to_owned()),
         };
         let body = Json(object_of(&message, "overloaded_error", None, code));
         let mut response = (StatusCode::SERVICE_UNAVAILABLE, body).into_response();
@@ -100,23 +88,31 @@ impl IntoResponse for NotReady {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use crate::engine::EngineHandle;
+    use crate::engine::heartbeat::Heartbeat;
+    use crate::engine::permit::Gate;
+    use crate::metrics::Metrics;
+    use crate::units::Micros;
 
     #[test]
     fn readiness_follows_loading_the_heartbeat_and_draining() {
         let (clock, heartbeat) = (Clock::manual(), Arc::new(Heartbeat::default()));
-        let health = Health::new(heartbeat.clone(), clock.clone(), Micros::from_millis(1_000));
+        let (sender, _commands) = tokio::sync::mpsc::channel(1);
+        let engine = EngineHandle::new(sender, Gate::default());
+        let health = Health::new(Pool::single(engine, heartbeat.clone(), clock.clone(), Metrics::new()));
         assert_eq!(health.ready(), Err(NotReady::Loading));
         health.loaded();
-        assert_eq!(health.ready(), Err(NotReady::Stopped));
+        assert_eq!(health.ready(), Err(NotReady::Unready(Unready::Stopped)));
         heartbeat.rest();
         assert_eq!(health.ready(), Ok(()));
-        clock.advance(Micros::from_millis(60_000));
+        clock.advance(Micros::from_millis(600_000));
         assert_eq!(health.ready(), Ok(()), "an idle engine need not beat");
         heartbeat.begin(clock.now());
-        clock.advance(Micros::from_millis(1_000));
+        clock.advance(Micros::from_millis(60_000));
         assert_eq!(health.ready(), Ok(()), "a long step");
         clock.advance(Micros(1));
-        assert_eq!(health.ready(), Err(NotReady::Stalled(Micros(1_000_001))));
+        assert_eq!(health.ready(), Err(NotReady::Unready(Unready::Stalled(Micros(60_000_001)))));
         heartbeat.rest();
         assert_eq!(health.ready(), Ok(()), "it came back");
         health.drain();

@@ -3,6 +3,7 @@
 //! ```text
 //! serve.rs   accept loop: header timeout, write stalls, connection cap, drain
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
+//! relay/     requests that another server answers, where there are such
 //! extract.rs body, bounded in bytes and time ─▶ openai/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
 //! admin/     what the operator sees and changes
 //! error.rs   every error's status, object and headers
@@ -19,12 +20,14 @@ mod extract;
 pub mod health;
 mod metrics;
 mod openai;
+mod relay;
 mod replay;
 mod request_id;
 mod serve;
 mod sse;
 
 use std::any::Any;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::Router;
@@ -33,16 +36,17 @@ use axum::http::Method;
 use axum::middleware::from_fn;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::clock::Clock;
-use crate::engine::EngineHandle;
 use crate::generate::Generator;
 use crate::metrics::Metrics;
 use crate::request::RequestError;
+use crate::workers::Pool;
 use error::ApiError;
+use relay::Relay;
 
 pub use admin::Access;
 pub use extract::BodyLimits;
@@ -50,21 +54,35 @@ pub use health::Health;
 pub use replay::Replays;
 pub use serve::{ServeConfig, serve};
 
-/// What handlers share. Cheap to clone.
+/// What every server has, with a model of its own or without. Cheap to clone.
 #[derive(Clone)]
-pub struct State {
-    pub generator: Generator,
+pub struct Front {
     pub metrics: Arc<Metrics>,
     pub health: Arc<Health>,
     pub info: Arc<ServerInfo>,
     pub body: BodyLimits,
     pub clock: Clock,
-    /// For `/admin` and traces; completions go through the generator.
-    pub engine: EngineHandle,
+    /// For `/admin`, traces and relays; completions of the server's own model go through its generator.
+    pub workers: Pool,
     pub admin: Access,
-    pub replays: Arc<Replays>,
     /// Told when the operator asks for a drain.
     pub drain: Arc<Notify>,
+}
+
+/// What the handlers of the server's own model share. Cheap to clone.
+#[derive(Clone)]
+pub struct State {
+    pub front: Front,
+    pub generator: Generator,
+    pub replays: Arc<Replays>,
+}
+
+impl Deref for State {
+    type Target = Front;
+
+    fn deref(&self) -> &Front {
+        &self.front
+    }
 }
 
 /// Facts about this server that answers repeat.
@@ -76,51 +94,76 @@ pub struct ServerInfo {
     pub system_fingerprint: String,
 }
 
-impl FromRef<State> for Arc<Metrics> {
-    fn from_ref(state: &State) -> Arc<Metrics> {
-        state.metrics.clone()
+impl FromRef<Front> for Arc<Metrics> {
+    fn from_ref(front: &Front) -> Arc<Metrics> {
+        front.metrics.clone()
     }
 }
 
-impl FromRef<State> for Arc<Health> {
-    fn from_ref(state: &State) -> Arc<Health> {
-        state.health.clone()
+impl FromRef<Front> for Arc<Health> {
+    fn from_ref(front: &Front) -> Arc<Health> {
+        front.health.clone()
     }
 }
 
-/// Every route, with and without `/v1`.
+/// Every route of a server with a model of its own. What its other workers answer is relayed.
 pub fn router(state: State) -> Router {
-    let openai = Router::new()
+    let front = state.front.clone();
+    let mut openai = openai_routes().with_state(state.clone());
+    if front.workers.has_upstreams() {
+        let relay = Relay { front: front.clone(), generator: Some(state.generator) };
+        openai = openai.layer(from_fn_with_state(relay, relay::layer));
+    }
+    whole(openai.clone(), openai, front)
+}
+
+/// Every route of a server that has no model of its own: whatever is below `/v1` is for those that have one.
+pub fn relay_router(front: Front) -> Router {
+    let relay = Relay { front: front.clone(), generator: None };
+    let v1 = Router::new().fallback(relay::handle).with_state(relay.clone());
+    const BARE: [&str; 7] =
+        ["/completions", "/chat/completions", "/embeddings", "/tokenize", "/detokenize", "/models", "/models/{*id}"];
+    let bare = BARE.into_iter().fold(Router::new(), |router, path| router.route(path, any(relay::handle)));
+    whole(v1, bare.with_state(relay), front)
+}
+
+/// OpenAI's routes, and those of others that belong to a model.
+fn openai_routes() -> Router<State> {
+    Router::new()
         .route("/completions", post(openai::completions::handle))
         .route("/chat/completions", post(openai::chat::handle))
         .route("/tokenize", post(openai::tokenize::tokenize))
         .route("/detokenize", post(openai::tokenize::detokenize))
         .route("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete))
         .route("/models", get(openai::models::list))
-        .route("/models/{*id}", get(openai::models::one));
+        .route("/models/{*id}", get(openai::models::one))
+}
+
+/// `v1` below that, `bare` without it, and what every server answers.
+fn whole(v1: Router, bare: Router, front: Front) -> Router {
     let router = Router::new()
-        .nest("/v1", openai.clone())
-        .merge(openai)
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/health", get(health::ready))
         .route("/ready", get(health::ready))
         .route("/ping", get(health::ready))
         .route("/metrics", get(metrics::text))
-        .nest("/admin", admin::router(&state))
+        .nest("/admin", admin::router(&front))
+        .with_state(front.clone())
+        .nest("/v1", v1)
+        .merge(bare)
         .fallback(no_route)
         .method_not_allowed_fallback(no_method);
-    layered(router, state)
+    layered(router, front)
 }
 
 /// Outermost last.
-fn layered(router: Router<State>, state: State) -> Router {
-    let counter = state.metrics.clone();
+fn layered(router: Router, front: Front) -> Router {
+    let counter = front.metrics.clone();
     router
         .layer(CatchPanicLayer::custom(move |panic| caught(&counter, panic)))
-        .layer(from_fn_with_state(state.clone(), metrics::layer))
+        .layer(from_fn_with_state(front, metrics::layer))
         .layer(from_fn(request_id::layer))
-        .with_state(state)
 }
 
 async fn no_route(request: Request) -> ApiError {

@@ -1,6 +1,6 @@
 //! The composition root: configuration in, a running server out, drained in order and everything joined.
 //!
-//! Two runtimes: the engine's, on a thread of its own, whose blocking thread runs the steps; and the HTTP face's. A step
+//! A runtime for each engine loop, on a thread of its own, whose blocking thread runs the steps; and the HTTP face's. A step
 //! never occupies a thread that answers probes.
 
 mod engine;
@@ -9,11 +9,14 @@ mod http;
 mod hub;
 mod inspect;
 mod logging;
+mod loops;
 mod memory;
 mod signals;
 mod simulate;
+mod simulated;
 mod source;
 mod thermal;
+mod workers;
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -56,14 +59,16 @@ pub fn compute_threads(config: &Config) -> usize {
     config.engine.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
-/// Loads the model, starts the engine and serves until a signal comes and everything under way has ended.
+/// Loads the model, starts the workers and serves until a signal comes and everything under way has ended.
 pub fn serve(config: Config) -> Result<(), Failure> {
     logging::init(&config.logging);
+    // The failpoints of `FAILPOINTS`, in builds for tests.
+    let _scenario = fail::has_failpoints().then(fail::FailScenario::setup);
     let clock = Clock::system();
     // Bound first: a port that is taken should not cost the loading of a model.
     let listener = http::bind(&config.server)?;
-    let engine = engine::start(&config, &clock)?;
+    let workers = workers::start(&config, &clock)?;
     // What loading needed is no longer needed.
     crate::model::release_freed();
-    http::serve(&config, listener, engine, clock)
+    http::serve(&config, listener, workers, clock)
 }

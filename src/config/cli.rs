@@ -138,9 +138,7 @@ fn read(matches: ArgMatches) -> Parsed {
             return Parsed { command: inspect_command(inspect), file: None, flags: Vec::new() };
         }
         Some(("config", matches)) => (Command::Config, matches.clone()),
-        Some(("simulate", matches)) => {
-            (Command::Simulate(Box::new(tools::simulate_args(matches))), matches.clone())
-        }
+        Some(("simulate", matches)) => (Command::Simulate(Box::new(tools::simulate_args(matches))), matches.clone()),
         Some((_, matches)) => (Command::Serve, matches.clone()),
         None => (Command::Serve, matches),
     };

@@ -7,6 +7,7 @@ mod keys;
 mod raw;
 mod tools;
 mod values;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,6 +28,7 @@ pub use cli::{Command, InspectFormat};
 use raw::{Merged, Origin};
 pub use tools::SimulateArgs;
 use values::Reader;
+pub use workers::{Simulated, WorkersConfig};
 
 /// The server's configuration.
 #[derive(Clone, Debug)]
@@ -39,6 +41,7 @@ pub struct Config {
     pub engine: EngineConfig,
     pub kv_cache: KvCacheConfig,
     pub structured_output: StructuredOutputConfig,
+    pub workers: WorkersConfig,
     pub logging: LoggingConfig,
 }
 
@@ -67,13 +70,22 @@ pub enum AdminAccess {
 
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// As the user wrote it: empty, a path, or a hub id; `app` resolves it.
+    /// As the user wrote it: empty, a path, a hub id, or [`ModelConfig::SIMULATED`]; `app` resolves it.
     pub reference: String,
     pub options: LoadOptions,
     /// The first is shown; empty means the model's own.
     pub served_names: Vec<String>,
     /// Who reads the answers of chats.
     pub parsers: ParserChoices,
+}
+
+impl ModelConfig {
+    /// No model, but what one would cost.
+    pub const SIMULATED: &str = "sim";
+
+    pub fn is_simulated(&self) -> bool {
+        self.reference == ModelConfig::SIMULATED
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -199,11 +211,11 @@ fn load(
 }
 
 fn typed(read: &Reader) -> Result<Config, ConfigError> {
-    // Only checked: there is one loop, and the table allows no other number.
-    read.integer("workers.count")?;
+    let model = model(read)?;
     Ok(Config {
         server: server(read)?,
-        model: model(read)?,
+        workers: workers::workers(read, &model.reference)?,
+        model,
         intake: intake(read)?,
         policy: policy(read)?,
         thermal: thermal(read)?,

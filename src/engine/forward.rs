@@ -220,6 +220,7 @@ impl Executor for Forward {
     }
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
+        fail::fail_point!("engine::forward", |_| Err(ExecuteError("failpoint".into())));
         let mut wanted = std::mem::take(&mut self.wanted);
         wanted.clear();
         wanted.extend(batch.chunks.iter().map(|chunk| self.wants(batch, chunk)));

@@ -23,6 +23,10 @@ impl EngineHandle {
         EngineHandle { commands, gate }
     }
 
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
     /// Places in the queue for `sequences` of at most `tokens` prompt tokens together, or why there are none: to be asked
     /// for before any work is done. `jitter` is from 0 to 1.
     pub fn permit(&self, sequences: usize, tokens: usize, jitter: f64) -> Result<Permit, RequestError> {

@@ -29,6 +29,8 @@ mod rope;
 mod spec;
 mod weights;
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use crate::step::StepBatch;
@@ -36,6 +38,7 @@ use candle::Candle;
 use cpu::Cpu;
 
 pub use crate::kernels::attention::KvDtype;
+pub use crate::kernels::cores::Cores;
 pub use crate::kernels::memory::release_freed;
 pub use backend::DeviceError;
 pub use batch::BatchError;
@@ -61,7 +64,8 @@ enum Placed {
 
 struct Parts<B: backend::Backend> {
     backend: B,
-    weights: weights::decoder::DecoderWeights<B>,
+    /// The same for all replicas.
+    weights: Arc<weights::decoder::DecoderWeights<B>>,
     kv: Option<kv_memory::KvMemory<B>>,
     frequencies: rope::Frequencies,
     /// The step at hand, and its angles; kept for their memory.
@@ -122,6 +126,15 @@ impl Model {
         self.spec.kv_bytes_per_token(self.kv_dtype)
     }
 
+    /// Another model over the same weights, without a cache: what one computes does not depend on the other.
+    pub fn replica(&self) -> Model {
+        let on = match &self.on {
+            Placed::Cpu(parts) => Placed::Cpu(parts.replica(&self.spec)),
+            Placed::Candle(parts) => Placed::Candle(parts.replica(&self.spec)),
+        };
+        Model { spec: self.spec.clone(), on, kv_dtype: self.kv_dtype }
+    }
+
     /// Makes the cache, filled with zeros; replaces an earlier one. On an error there is none.
     pub fn allocate_kv(&mut self, num_blocks: usize, block_size: usize) -> Result<(), DeviceError> {
         let paging = batch::Paging { num_blocks, block_size };
@@ -151,15 +164,19 @@ impl Model {
 }
 
 impl<B: backend::Backend> Parts<B> {
-    fn new(backend: B, spec: &DecoderSpec, weights: weights::decoder::DecoderWeights<B>) -> Parts<B> {
+    fn new(backend: B, spec: &DecoderSpec, weights: impl Into<Arc<weights::decoder::DecoderWeights<B>>>) -> Parts<B> {
         Parts {
             backend,
-            weights,
+            weights: weights.into(),
             kv: None,
             frequencies: rope::Frequencies::new(&spec.rope, spec.head_dim),
             step: batch::Step::default(),
             angles: rope::Angles::default(),
         }
+    }
+
+    fn replica(&self, spec: &DecoderSpec) -> Parts<B> {
+        Parts::new(self.backend.another(), spec, self.weights.clone())
     }
 
     fn allocate_kv(&mut self, spec: &DecoderSpec, paging: batch::Paging, dtype: KvDtype) -> Result<(), DeviceError> {
@@ -172,7 +189,7 @@ impl<B: backend::Backend> Parts<B> {
         let kv = self.kv.as_mut().ok_or(ForwardError::NoCache)?;
         self.step.fill(batch, rows, spec.vocab, kv.layout.paging)?;
         kv.copy(&self.backend, &batch.copies)?;
-        let decoder = decoder::Decoder { backend: &self.backend, spec, weights: &self.weights };
+        let decoder = decoder::Decoder { backend: &self.backend, spec, weights: self.weights.as_ref() };
         self.frequencies.angles(&self.step.positions, &mut self.angles);
         Ok(decoder.forward(kv, &self.step, &self.angles)?)
     }

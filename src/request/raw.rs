@@ -139,6 +139,15 @@ impl RawRequest {
         let max_tokens_param = param(self.max_tokens_param, "max_tokens");
         let logprobs_param = param(self.logprobs_param, "logprobs");
         let prompt_logprobs_param = param(self.prompt_logprobs_param, "prompt_logprobs");
+        if limits.simulated {
+            let grammar = self.grammar.as_ref().map(|grammar| grammar.param.as_str());
+            let logprobs = self.logprobs.is_some().then_some(logprobs_param);
+            let prompt_logprobs = self.prompt_logprobs.is_some().then_some(prompt_logprobs_param);
+            if let Some(param) = grammar.or(logprobs).or(prompt_logprobs) {
+                let message = "the simulated model has one word and no probabilities".into();
+                return Err(RequestError::Unsupported { param: param.into(), message });
+            }
+        }
         let truncate = self.truncation(limits)?;
         match &self.prompt {
             // Cut before its length matters.

@@ -10,11 +10,29 @@ use source::{Source, is_word};
 /// Room → rooms it may use (`ARCHITECTURE.md`). The vocabulary (`request`, `step`, `report`, `units`) is open to all.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("main", &["app", "config", "probe"]),
-    ("app", &["api", "clock", "config", "engine", "generate", "intake", "metrics", "model", "scheduler", "text"]),
-    ("config", &["intake", "model", "scheduler", "text"]),
+    (
+        "app",
+        &[
+            "api",
+            "clock",
+            "config",
+            "engine",
+            "generate",
+            "intake",
+            "metrics",
+            "model",
+            "scheduler",
+            "sim",
+            "text",
+            "workers",
+        ],
+    ),
+    ("config", &["intake", "model", "scheduler", "text", "workers"]),
     ("probe", &[]),
-    ("api", &["clock", "engine", "generate", "grammar", "metrics"]),
-    ("generate", &["clock", "engine", "grammar", "text"]),
+    ("api", &["clock", "engine", "generate", "grammar", "metrics", "workers"]),
+    ("generate", &["clock", "engine", "grammar", "text", "workers"]),
+    ("workers", &["clock", "engine", "metrics", "scheduler"]),
+    ("sim", &["engine", "intake", "kv", "scheduler"]),
     ("engine", &["clock", "grammar", "intake", "kv", "metrics", "model", "sampling", "scheduler"]),
     ("scheduler", &["kv"]),
     ("model", &["kernels", "text"]),
@@ -53,6 +71,12 @@ const PURE: &[&str] = &[
     "engine/stats.rs",
     "engine/trace.rs",
     "engine/window.rs",
+    "workers/balance.rs",
+    "workers/board.rs",
+    "workers/breaker.rs",
+    "workers/busy.rs",
+    "workers/merge.rs",
+    "workers/prefix.rs",
 ];
 /// What a pure file must not reach for.
 const IMPURE_PATHS: &[&str] = &[

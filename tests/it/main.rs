@@ -3,7 +3,7 @@
 //! `architecture`: the house rules. `goldens`, `oracle`, `paged`: the decoder against reference logits and against itself. `loading`: files that lie.
 //! `gguf`: the same for GGUF files (`gguf_file` writes them, `gguf_lies` and `gguf_models` make them lie).
 //! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
-//! (`server`). `forebay`: what an operator changes while requests run. `hub`: downloads from a stub that speaks the hub's protocol. `badinputs`: what nobody should send. `params`: what each parameter does. `structured`: grammars (`schemas` makes some). `openai`: clients of `tests/clients` against the real binary.
+//! (`server`). `forebay`: what an operator changes while requests run. `hub`: downloads from a stub that speaks the hub's protocol. `badinputs`: what nobody should send. `params`: what each parameter does. `structured`: grammars (`schemas` makes some). `workers`: several loops, and routers over real processes that die, hang and fail. `openai`: clients of `tests/clients` against the real binary.
 
 mod architecture;
 mod badinputs;
@@ -33,3 +33,4 @@ mod server;
 mod speculative;
 mod structured;
 mod tools;
+mod workers;

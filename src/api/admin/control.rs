@@ -8,7 +8,7 @@ use axum::{Json, response::Response};
 use serde_json::{Map, Value, json};
 
 use super::guard::Actor;
-use crate::api::State;
+use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::engine::control::{self, Change, Changed, Group};
@@ -17,13 +17,13 @@ use crate::request::RequestError;
 
 type Answer = Result<Json<Value>, ApiError>;
 
-pub async fn get(Extract(state): Extract<State>, group: Group) -> Answer {
-    Ok(Json(shown(&state.engine.stats().await?, group)))
+pub async fn get(Extract(state): Extract<Front>, group: Group) -> Answer {
+    Ok(Json(shown(&state.workers.stats().await?, group)))
 }
 
 /// One of the names: whether it is in force, and the parameters.
-pub async fn one(Extract(state): Extract<State>, Path(name): Path<String>, group: Group) -> Answer {
-    let stats = state.engine.stats().await?;
+pub async fn one(Extract(state): Extract<Front>, Path(name): Path<String>, group: Group) -> Answer {
+    let stats = state.workers.stats().await?;
     let names = group.names();
     let Some(found) = names.iter().copied().find(|known| *known == name) else {
         return Err(control::unknown(group.what(), &name, names).into());
@@ -33,7 +33,7 @@ pub async fn one(Extract(state): Extract<State>, Path(name): Path<String>, group
 }
 
 pub async fn select(
-    Extract(state): Extract<State>,
+    Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     Path(name): Path<String>,
     group: Group,
@@ -43,7 +43,7 @@ pub async fn select(
 
 /// `{"name": ..., "parameters": {...}}`, or the parameters beside the name.
 pub async fn put(
-    Extract(state): Extract<State>,
+    Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     request: Request,
     group: Group,
@@ -52,13 +52,13 @@ pub async fn put(
     change(&state, actor, asked).await
 }
 
-async fn change(state: &State, actor: String, change: Change) -> Answer {
+async fn change(state: &Front, actor: String, change: Change) -> Answer {
     let group = change.group;
-    let changed = state.engine.change(change).await?;
+    let changed = state.workers.change(change).await?;
     for Changed { what, from, to } in &changed {
         tracing::info!(event = "control_changed", who = actor, what, from, to, "{what}: {from} → {to}");
     }
-    let mut body = shown(&state.engine.stats().await?, group);
+    let mut body = shown(&state.workers.stats().await?, group);
     let list = changed.into_iter().map(|c| json!({"what": c.what, "from": c.from, "to": c.to}));
     body["changed"] = list.collect();
     Ok(Json(body))
@@ -115,19 +115,19 @@ pub fn parameters(stats: &EngineStats, group: Group) -> Value {
     values.map(|(name, given)| (name.to_owned(), value(given))).collect::<Map<_, _>>().into()
 }
 
-pub async fn thermal(Extract(state): Extract<State>) -> Answer {
-    Ok(Json(thermal_object(&state.engine.stats().await?)))
+pub async fn thermal(Extract(state): Extract<Front>) -> Answer {
+    Ok(Json(thermal_object(&state.workers.stats().await?)))
 }
 
-pub async fn thermal_level(Extract(state): Extract<State>, Path(name): Path<String>) -> Answer {
+pub async fn thermal_level(Extract(state): Extract<Front>, Path(name): Path<String>) -> Answer {
     control::thermal_level(&name)?;
-    let mut body = thermal_object(&state.engine.stats().await?);
+    let mut body = thermal_object(&state.workers.stats().await?);
     body["active"] = json!(body["level"] == name.as_str() || (name == "auto" && body["forced"] == false));
     Ok(Json(body))
 }
 
 pub async fn force_thermal(
-    Extract(state): Extract<State>,
+    Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     Path(name): Path<String>,
 ) -> Answer {
@@ -135,7 +135,7 @@ pub async fn force_thermal(
 }
 
 pub async fn put_thermal(
-    Extract(state): Extract<State>,
+    Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     request: Request,
 ) -> Answer {
@@ -148,10 +148,10 @@ pub async fn put_thermal(
     force(&state, actor, &level).await
 }
 
-async fn force(state: &State, actor: String, name: &str) -> Answer {
-    let before = state.engine.force_thermal(control::thermal_level(name)?).await?;
+async fn force(state: &Front, actor: String, name: &str) -> Answer {
+    let before = state.workers.force_thermal(control::thermal_level(name)?).await?;
     tracing::info!(event = "control_changed", who = actor, what = "thermal", from = before.name(), to = name);
-    Ok(Json(thermal_object(&state.engine.stats().await?)))
+    Ok(Json(thermal_object(&state.workers.stats().await?)))
 }
 
 fn thermal_object(stats: &EngineStats) -> Value {
@@ -164,32 +164,32 @@ fn thermal_object(stats: &EngineStats) -> Value {
     })
 }
 
-pub async fn pause(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
-    state.engine.pause().await?;
+pub async fn pause(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
+    state.workers.pause().await?;
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "paused", "the engine is paused");
     running_state(&state).await
 }
 
-pub async fn resume(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
-    state.engine.resume().await?;
+pub async fn resume(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
+    state.workers.resume().await?;
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "running", "the engine goes on");
     running_state(&state).await
 }
 
-async fn running_state(state: &State) -> Answer {
-    let snapshot = state.engine.stats().await?.snapshot;
+async fn running_state(state: &Front) -> Answer {
+    let snapshot = state.workers.stats().await?.snapshot;
     Ok(Json(json!({"paused": snapshot.paused, "draining": snapshot.draining})))
 }
 
 /// As a SIGTERM: not ready at once, queued requests are refused, running ones finish, then the process ends.
-pub async fn drain(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Response {
+pub async fn drain(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Response {
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "draining", "told to drain");
     state.drain.notify_one();
     (StatusCode::ACCEPTED, Json(json!({"draining": true}))).into_response()
 }
 
-pub async fn reset_stats(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
-    state.engine.reset_stats().await?;
+pub async fn reset_stats(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
+    state.workers.reset_stats().await?;
     tracing::info!(event = "stats_reset", who = actor, "a new window of statistics begins");
     Ok(Json(json!({"reset": true})))
 }

@@ -19,16 +19,17 @@ use axum::extract::{Extension, Path, Request, State as Extract};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post};
 
-use super::State;
+use super::Front;
 use crate::engine::control::Group;
 
 use guard::Actor;
 pub use guard::{Access, Peer};
 
 /// The routes below `/admin`.
-pub fn router(state: &State) -> Router<State> {
+pub fn router(state: &Front) -> Router<Front> {
     let router = Router::new()
         .route("/state", get(state::get))
+        .route("/workers", get(state::list))
         .route("/limits", tuned(Group::Limits))
         .route("/thermal", get(control::thermal).put(control::put_thermal))
         .route("/thermal/{level}", get(control::thermal_level).post(control::force_thermal))
@@ -47,17 +48,17 @@ pub fn router(state: &State) -> Router<State> {
 }
 
 /// All of a group's parameters.
-fn tuned(group: Group) -> MethodRouter<State> {
-    let put = move |state: Extract<State>, actor: Extension<Actor>, request: Request| {
+fn tuned(group: Group) -> MethodRouter<Front> {
+    let put = move |state: Extract<Front>, actor: Extension<Actor>, request: Request| {
         control::put(state, actor, request, group)
     };
-    get(move |state: Extract<State>| control::get(state, group)).put(put).patch(put)
+    get(move |state: Extract<Front>| control::get(state, group)).put(put).patch(put)
 }
 
 /// One of a group's names.
-fn one_of(group: Group) -> MethodRouter<State> {
-    get(move |state: Extract<State>, name: Path<String>| control::one(state, name, group)).post(
-        move |state: Extract<State>, actor: Extension<Actor>, name: Path<String>| {
+fn one_of(group: Group) -> MethodRouter<Front> {
+    get(move |state: Extract<Front>, name: Path<String>| control::one(state, name, group)).post(
+        move |state: Extract<Front>, actor: Extension<Actor>, name: Path<String>| {
             control::select(state, actor, name, group)
         },
     )

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::guard::Actor;
 use super::state::ms;
-use crate::api::State;
+use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openai::trace_object;
 use crate::engine::stats::LiveSequence;
@@ -14,14 +14,14 @@ use crate::request::RequestError;
 
 type Answer = Result<Json<Value>, ApiError>;
 
-pub async fn list(Extract(state): Extract<State>) -> Answer {
-    let live = state.engine.requests().await?;
+pub async fn list(Extract(state): Extract<Front>) -> Answer {
+    let live = state.workers.requests().await?;
     Ok(Json(json!({"object": "list", "data": live.iter().map(object).collect::<Vec<_>>()})))
 }
 
 /// By the id that the client reads in its answer, or a sequence's own (`seq-7`).
-pub async fn one(Extract(state): Extract<State>, Path(id): Path<String>) -> Answer {
-    let live = state.engine.requests().await?;
+pub async fn one(Extract(state): Extract<Front>, Path(id): Path<String>) -> Answer {
+    let live = state.workers.requests().await?;
     let wanted = |s: &&LiveSequence| *s.view.origin.id == *id || s.view.seq.to_string() == id;
     let sequences: Vec<Value> = live.iter().filter(wanted).map(object).collect();
     if sequences.is_empty() {
@@ -31,11 +31,11 @@ pub async fn one(Extract(state): Extract<State>, Path(id): Path<String>) -> Answ
 }
 
 pub async fn cancel(
-    Extract(state): Extract<State>,
+    Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     Path(id): Path<String>,
 ) -> Answer {
-    let ended = state.engine.cancel(id.clone()).await?;
+    let ended = state.workers.cancel(id.clone()).await?;
     if ended == 0 {
         return Err(not_live(&id).into());
     }
@@ -44,8 +44,8 @@ pub async fn cancel(
 }
 
 /// Of live requests, and of those that ended a while ago.
-pub async fn trace(Extract(state): Extract<State>, Path(id): Path<String>) -> Answer {
-    let traces = state.engine.traces(id.clone()).await?;
+pub async fn trace(Extract(state): Extract<Front>, Path(id): Path<String>) -> Answer {
+    let traces = state.workers.traces(id.clone()).await?;
     if traces.is_empty() {
         return Err(not_live(&id).into());
     }

@@ -5,15 +5,14 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State as Extract};
 use serde_json::{Value, json};
 
-use crate::api::State;
 use crate::api::error::ApiError;
+use crate::api::{ServerInfo, State};
+use crate::generate::Generator;
 use crate::request::RequestError;
 
 pub async fn list(Extract(state): Extract<State>) -> Json<Value> {
     let generator = &state.generator;
-    let names = std::iter::once(generator.model_id()).chain(generator.model_aliases().iter().map(String::as_str));
-    let data: Vec<Value> = names.map(|name| object(&state, name)).collect();
-    Json(json!({"object": "list", "data": data}))
+    Json(json!({"object": "list", "data": objects(&state.info, generator)}))
 }
 
 /// The id may hold slashes, as it is or percent-encoded.
@@ -24,7 +23,7 @@ pub async fn one(
     // Rejected: not UTF-8 once decoded, so no model's name.
     let id = id.map(|Path(id)| id).unwrap_or_default();
     check(&state, &id)?;
-    Ok(Json(object(&state, &id)))
+    Ok(Json(object(&state.info, &state.generator, &id)))
 }
 
 /// `Ok` if the model is served here.
@@ -36,14 +35,20 @@ pub fn check(state: &State, name: &str) -> Result<(), RequestError> {
     Err(RequestError::ModelNotFound { model: name.chars().take(SHOWN).collect() })
 }
 
-fn object(state: &State, name: &str) -> Value {
+/// Under each of its names.
+pub fn objects(info: &ServerInfo, generator: &Generator) -> Vec<Value> {
+    let names = std::iter::once(generator.model_id()).chain(generator.model_aliases().iter().map(String::as_str));
+    names.map(|name| object(info, generator, name)).collect()
+}
+
+fn object(info: &ServerInfo, generator: &Generator, name: &str) -> Value {
     json!({
         "id": name,
         "object": "model",
-        "created": state.info.created,
+        "created": info.created,
         "owned_by": "forebay",
-        "root": state.generator.model_id(),
+        "root": generator.model_id(),
         "parent": null,
-        "max_model_len": state.generator.limits().max_model_len,
+        "max_model_len": generator.limits().max_model_len,
     })
 }
