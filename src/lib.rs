@@ -32,4 +32,5 @@ pub mod model;
 
 pub mod metrics;
 
+pub mod client;
 pub mod sim;

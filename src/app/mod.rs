@@ -3,6 +3,7 @@
 //! Two runtimes: the engine's, on a thread of its own, whose blocking thread runs the steps; and the HTTP face's. A step
 //! never occupies a thread that answers probes.
 
+mod bench;
 mod engine;
 mod http;
 #[cfg(feature = "hub")]
@@ -18,6 +19,7 @@ mod thermal;
 use crate::clock::Clock;
 use crate::config::Config;
 
+pub use bench::{bench, calibrate};
 pub use inspect::inspect;
 pub use simulate::simulate;
 

@@ -47,6 +47,19 @@ struct Entry {
     flushed: Option<Micros>,
 }
 
+/// Who would be given the next seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Applicant {
+    /// Of its prompt.
+    pub tokens: usize,
+    /// Requests that are queued beside it, and their prompt tokens.
+    pub behind: usize,
+    pub tokens_behind: usize,
+    pub waited: Micros,
+    /// How long its class may be kept waiting by a strategy.
+    pub max_wait: Micros,
+}
+
 impl Entry {
     fn tenant(&self) -> &Arc<str> {
         &self.request.origin().tenant
@@ -159,14 +172,14 @@ impl Queue {
     }
 
     /// Up to `seats` flushed requests in the order of their turn; a tenant with `cap` seats yields to others. `gate` is asked
-    /// of each, with the number of requests behind it; the first that it refuses stays, and all others with it.
+    /// of each; the first that it refuses stays, and all others with it.
     pub fn take(
         &mut self,
         seats: usize,
         cap: usize,
         now: Micros,
         config: &Config,
-        mut gate: impl FnMut(&Request, usize) -> bool,
+        mut gate: impl FnMut(Applicant) -> bool,
     ) -> Vec<(Order, Released)> {
         self.lanes.age(now, &self.accounts);
         let mut taken = Vec::new();
@@ -175,7 +188,7 @@ impl Queue {
             && let Some(head) = self.lanes.next(cap)
         {
             let order = bucket.map_or(head, |bucket| self.alike(head, bucket, now, config));
-            if !gate(&self.entries[&order].request, self.entries.len() - 1) {
+            if !gate(self.applicant(order, now, config)) {
                 break;
             }
             bucket.get_or_insert(self.entries[&order].bucket);
@@ -184,6 +197,18 @@ impl Queue {
         let oldest = self.entries.first_key_value().map_or(self.next_order, |(order, _)| *order);
         self.overtaken.forget_before(oldest);
         taken
+    }
+
+    fn applicant(&self, order: Order, now: Micros, config: &Config) -> Applicant {
+        let entry = &self.entries[&order];
+        let tokens = entry.request.prompt().len();
+        Applicant {
+            tokens,
+            behind: self.entries.len() - 1,
+            tokens_behind: self.prompt_tokens - tokens,
+            waited: now.since(entry.arrived),
+            max_wait: config.max_wait(entry.request.priority()),
+        }
     }
 
     /// The oldest of the head's tenant and class that belongs in the bucket, or the head where it must not yield.

@@ -27,21 +27,30 @@ impl FlushStrategy for CostAware {
     }
 
     fn admits(&self, joining: &Joining) -> bool {
-        let Joining { tokens, behind, prices } = joining;
+        let Joining { tokens, behind, prices, .. } = joining;
         if prices.prompts == 0 {
             return true;
         }
+        let hold = match std::env::var("FB_HOLD").ok().and_then(|x| x.parse::<u64>().ok()).unwrap_or(0) { 0 => u64::MAX, 1 => joining.max_wait.0, ms => ms * 1000 };
+        if joining.waited.0 >= hold { return true; }
         let room = prices.step_tokens.saturating_sub(prices.tokens);
         let fitting = room.min(*tokens);
         if fitting == 0 {
             return false;
         }
-        // In nanoseconds, and 128 bits: products of three large numbers.
-        let ns = |time: Micros| u128::from(time.0) * 1_000;
-        let added = ns(prices.prompt) + u128::from(prices.token_ns) * fitting as u128;
-        let cost = added * prices.prompts as u128;
-        let own = if fitting == *tokens { ns(prices.step) } else { 0 };
-        let gain = own + ns(prices.step) * (*behind as u128) * fitting as u128 / *tokens as u128;
+        let env = |name: &str, default: f64| std::env::var(name).ok().and_then(|x| x.parse().ok()).unwrap_or(default);
+        let most = prices.step_tokens.max(1);
+        let saved = tokens.div_ceil(most) - (tokens - fitting).div_ceil(most);
+        let own = if env("FB_CEIL", 1.0) > 0.0 { saved as f64 } else if fitting == *tokens { 1.0 } else { 0.0 };
+        let share = fitting as f64 / (*tokens).min(most) as f64;
+        let added = prices.prompt_us + prices.token_us * fitting as f64;
+        let cost = added * prices.prompts as f64;
+        let backlog_us = (joining.tokens_behind + tokens + prices.tokens) as f64 * prices.token_us + (*behind as f64 + 1.0) * prices.step_us;
+        let n = (*behind + 1 + prices.prompts) as f64;
+        let during = prices.arrivals_per_us * backlog_us;
+        let rho = (during / n).min(0.9);
+        let future = env("FB_EXT", 1.0) * during / (1.0 - rho * env("FB_RHO", 0.0));
+        let gain = prices.step_us * (own + share * (*behind as f64 + future)) * env("FB_GAIN", 1.0);
         gain >= cost
     }
 }
