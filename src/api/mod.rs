@@ -45,6 +45,7 @@ use crate::request::RequestError;
 use error::ApiError;
 
 pub use admin::Access;
+pub use admin::advice::Canaries;
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use replay::Replays;
@@ -65,6 +66,8 @@ pub struct State {
     pub replays: Arc<Replays>,
     /// Told when the operator asks for a drain.
     pub drain: Arc<Notify>,
+    /// The strategy on trial.
+    pub canaries: Canaries,
 }
 
 /// Facts about this server that answers repeat.

@@ -75,6 +75,7 @@ impl Scene {
             admin: Access::Any,
             replays: Arc::default(),
             drain: Arc::default(),
+            canaries: Arc::default(),
         };
         Scene { state, heartbeat, commands, tokenizer }
     }

@@ -68,11 +68,13 @@ fn measure(target: &TargetArgs, scenario: &Scenario, arrivals: &[Arrival], plan:
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos} of {len} requests, {elapsed}") {
         bar.set_style(style);
     }
-    let (measured, error) = runtime()?.block_on(async {
-        let client = connect(target).await?;
-        let result = load::run(&client, &classes, arrivals, plan, &mut || bar.inc(1)).await;
-        Ok::<_, ClientError>(result)
-    }).map_err(input)?;
+    let (measured, error) = runtime()?
+        .block_on(async {
+            let client = connect(target).await?;
+            let result = load::run(&client, &classes, arrivals, plan, &mut || bar.inc(1)).await;
+            Ok::<_, ClientError>(result)
+        })
+        .map_err(input)?;
     bar.finish_and_clear();
     if let Some(error) = error {
         eprintln!("forebay: some requests failed; the first error: {error}");
@@ -152,24 +154,26 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
         ignore_eos: true,
         seed: args.target.seed.wrapping_add(clients as u64),
     };
-    let cost = runtime()?.block_on(async {
-        let client = connect(&args.target).await?;
-        let clock = crate::clock::Clock::system();
-        let mut arrivals = scenario.arrivals(args.target.seed).into_iter();
-        while clock.now().as_secs_f64() < args.seconds {
-            for clients in [1, 4, 16] {
-                let some: Vec<Arrival> = arrivals.by_ref().take(clients * 2).collect();
-                if some.is_empty() {
-                    arrivals = scenario.arrivals(args.target.seed).into_iter();
-                }
-                let (_, error) = load::run(&client, &classes, &some, plan(clients), &mut || ()).await;
-                if let Some(error) = error {
-                    return Err(error);
+    let cost = runtime()?
+        .block_on(async {
+            let client = connect(&args.target).await?;
+            let clock = crate::clock::Clock::system();
+            let mut arrivals = scenario.arrivals(args.target.seed).into_iter();
+            while clock.now().as_secs_f64() < args.seconds {
+                for clients in [1, 4, 16] {
+                    let some: Vec<Arrival> = arrivals.by_ref().take(clients * 2).collect();
+                    if some.is_empty() {
+                        arrivals = scenario.arrivals(args.target.seed).into_iter();
+                    }
+                    let (_, error) = load::run(&client, &classes, &some, plan(clients), &mut || ()).await;
+                    if let Some(error) = error {
+                        return Err(error);
+                    }
                 }
             }
-        }
-        client.get("/admin/cost").await
-    }).map_err(input)?;
+            client.get("/admin/cost").await
+        })
+        .map_err(input)?;
     let fitted = CostModel::parse(&cost["model"].to_string())
         .map_err(|message| anyhow!("{}/admin/cost: {message}", args.target.url))?;
     let lines = fitted.named().map(|(name, value)| format!("{name}: {value:.4}\n"));

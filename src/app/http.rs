@@ -63,6 +63,7 @@ pub fn serve(config: &Config, listener: TcpListener, engine: RunningEngine, cloc
         },
         replays: Arc::default(),
         drain: Arc::default(),
+        canaries: Arc::default(),
     };
     let drain_asked = state.drain.clone();
     let served = runtime.block_on(async {

@@ -150,9 +150,7 @@ fn read(matches: ArgMatches) -> Parsed {
             return bare(inspect_command(inspect));
         }
         Some(("config", matches)) => (Command::Config, matches.clone()),
-        Some(("simulate", matches)) => {
-            (Command::Simulate(Box::new(tools::simulate_args(matches))), matches.clone())
-        }
+        Some(("simulate", matches)) => (Command::Simulate(Box::new(tools::simulate_args(matches))), matches.clone()),
         Some((_, matches)) => (Command::Serve, matches.clone()),
         None => (Command::Serve, matches),
     };

@@ -73,18 +73,20 @@ pub(super) fn bench() -> Clap {
         .about("Load an OpenAI-compatible server and print what `vllm bench serve` prints")
         .args(target())
         .args([
-            Arg::new("scenario")
-                .long("scenario")
-                .value_name("NAME")
-                .default_value("steady_state")
-                .help("A built-in scenario (mixed_long_short among them) or a YAML file: lengths, priorities and rates"),
+            Arg::new("scenario").long("scenario").value_name("NAME").default_value("steady_state").help(
+                "A built-in scenario (mixed_long_short among them) or a YAML file: lengths, priorities and rates",
+            ),
             number("scale", "1", "Factor on the scenario's rates").value_parser(value_parser!(f64)),
             optional("request-rate", "R", "Open loop at R requests per second instead of the scenario's rates")
                 .value_parser(value_parser!(f64)),
             optional("concurrency", "C", "Closed loop: C clients, each asking again when it is answered")
                 .value_parser(value_parser!(usize))
                 .conflicts_with("request-rate"),
-            optional("process", "NAME", "Gaps between requests: poisson, constant or burst:N [default: the scenario's]"),
+            optional(
+                "process",
+                "NAME",
+                "Gaps between requests: poisson, constant or burst:N [default: the scenario's]",
+            ),
             optional("duration", "SECONDS", "How long requests are sent [default: the scenario's]")
                 .value_parser(value_parser!(f64)),
             optional("num-prompts", "N", "No more requests than this").value_parser(value_parser!(usize)),
@@ -117,7 +119,12 @@ fn target() -> [Arg; 4] {
             .default_value("http://127.0.0.1:8080")
             .help("The server, with or without /v1"),
         Arg::new("model").long("model").value_name("ID").help("[default: the first that the server lists]"),
-        Arg::new("api-key").long("api-key").value_name("KEY").env("OPENAI_API_KEY").hide_env_values(true).help("Sent as a bearer token"),
+        Arg::new("api-key")
+            .long("api-key")
+            .value_name("KEY")
+            .env("OPENAI_API_KEY")
+            .hide_env_values(true)
+            .help("Sent as a bearer token"),
         number("seed", "0", "The same seed, the same requests").value_parser(value_parser!(u64)),
     ]
 }

@@ -216,7 +216,8 @@ impl Inbox {
         let by_tokens = self.tuning.scheduler.max_num_batched_tokens.saturating_sub(backlog.decoding);
         // As the scheduler cuts prompts while some decode; its prediction adds a margin, which `token_us` stands for.
         let stall = self.tuning.scheduler.max_stall.filter(|_| backlog.decoding > 0);
-        let by_time = stall.map(|stall| ((stall.0 as f64 - step_us - prefill) / prefill_token.max(1e-3)).max(1.0) as usize);
+        let by_time =
+            stall.map(|stall| ((stall.0 as f64 - step_us - prefill) / prefill_token.max(1e-3)).max(1.0) as usize);
         Some(Prices {
             step_us,
             token_us: prefill_token,
@@ -286,6 +287,11 @@ impl Inbox {
             draining: self.gate == Gate::Draining,
             ..self.last.snapshot.clone()
         }
+    }
+
+    /// As it was when it last left or came home.
+    pub fn core(&self) -> &CoreView {
+        &self.last
     }
 
     pub fn tuning(&self) -> (&Tuning, &Tuning) {

@@ -259,8 +259,8 @@ struct StepGate<'a> {
 impl StepGate<'_> {
     fn opens(&mut self, next: Applicant) -> bool {
         let Some(prices) = &mut self.prices else { return true };
-        let Applicant { tokens, behind, tokens_behind, waited, max_wait } = next;
-        let opens = self.strategy.admits(&Joining { tokens, behind, tokens_behind, waited, max_wait, prices: *prices });
+        let Applicant { tokens, behind, tokens_behind } = next;
+        let opens = self.strategy.admits(&Joining { tokens, behind, tokens_behind, prices: *prices });
         if opens {
             prices.prompts += 1;
             prices.tokens += tokens;

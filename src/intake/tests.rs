@@ -296,7 +296,8 @@ fn stats_remember_the_newest_batches() {
     for id in 1..=40u64 {
         let pair = [2 * id, 2 * id + 1].map(|seq| Ask::parse(&format!("a{seq}!h"), Micros(id)).build());
         intake.push_group(pair.to_vec(), Micros(id)).unwrap();
-        let situation = Situation { now: Micros(id), free_seats: 8, seats: 8, idle: false, p99_ttft: None, prices: None };
+        let situation =
+            Situation { now: Micros(id), free_seats: 8, seats: 8, idle: false, p99_ttft: None, prices: None };
         assert_eq!(intake.release(&situation).unwrap().id, id);
     }
     let stats = intake.stats();

@@ -23,8 +23,7 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 40.0;
 /// Told apart also by who sees few colours (Okabe and Ito).
-const COLOURS: [&str; 8] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b0a000"];
+const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b0a000"];
 const TICKS: usize = 5;
 
 impl Chart {

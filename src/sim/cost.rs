@@ -167,10 +167,11 @@ fn of_chunk(batch: &StepBatch, chunk: &BatchChunk) -> StepLoad {
     if !is_decode {
         return StepLoad::prefill(start, chunk.rows.len());
     }
-    chunk.rows.clone().map(|row| StepLoad::decode(batch.positions[row] as usize + 1)).fold(
-        StepLoad { steps: 0, ..StepLoad::default() },
-        |sum, row| sum + row,
-    )
+    chunk
+        .rows
+        .clone()
+        .map(|row| StepLoad::decode(batch.positions[row] as usize + 1))
+        .fold(StepLoad { steps: 0, ..StepLoad::default() }, |sum, row| sum + row)
 }
 
 #[cfg(test)]

@@ -18,7 +18,8 @@ pub fn runs(title: &str, about: &str, rows: &[Row]) -> String {
         let _ = write!(body, "<h2>{}, {}</h2>\n", escaped(&group[0].scenario), heading(&group[0].load));
         body += &table(group);
         let lines = |points: fn(&Measured) -> Vec<(f64, f64)>| {
-            let line = |row: &Row| Line { name: format!("{} / {}", row.strategy, row.policy), points: points(&row.measured) };
+            let line =
+                |row: &Row| Line { name: format!("{} / {}", row.strategy, row.policy), points: points(&row.measured) };
             group.iter().map(line).collect::<Vec<_>>()
         };
         body += &figures(lines);

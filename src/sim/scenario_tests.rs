@@ -58,7 +58,9 @@ fn the_same_seed_draws_the_same_and_rates_do_not_change_who_comes() {
 fn processes_differ_in_their_gaps() {
     let gaps = |arrivals: &str| {
         let drawn = one(arrivals, CHAT).unwrap().arrivals(1);
-        assert!(drawn.is_sorted_by_key(|arrival| arrival.at) && drawn.iter().all(|a| (2..=4).contains(&a.output_tokens)));
+        assert!(
+            drawn.is_sorted_by_key(|arrival| arrival.at) && drawn.iter().all(|a| (2..=4).contains(&a.output_tokens))
+        );
         drawn.windows(2).map(|pair| pair[1].at.since(pair[0].at).0).collect::<Vec<_>>()
     };
     let rate = "rate: [{at_s: 0, rps: 50}, {at_s: 20, rps: 50}]";

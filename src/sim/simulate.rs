@@ -161,9 +161,8 @@ impl<'a> Run<'a> {
             let seq = SeqId(self.next as u64);
             self.next += 1;
             self.moved = true;
-            let heard = request(seq, arrival, &self.limits).and_then(|request| {
-                self.driver.submit(vec![request], arrival.at)
-            });
+            let heard =
+                request(seq, arrival, &self.limits).and_then(|request| self.driver.submit(vec![request], arrival.at));
             if heard.is_err() {
                 self.end(seq, End::Refused, arrival.at);
             }
@@ -239,4 +238,4 @@ pub(super) fn request(seq: SeqId, arrival: &Arrival, limits: &Limits) -> Result<
 
 #[cfg(test)]
 #[path = "simulate_tests.rs"]
-mod tests;
+pub(super) mod tests;

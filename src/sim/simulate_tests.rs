@@ -7,7 +7,7 @@ use crate::scheduler::{Preemption, Speculative};
 use crate::sim::measure::Slo;
 use crate::sim::scenario::Scenario;
 
-pub(super) fn setup() -> Setup {
+pub(in crate::sim) fn setup() -> Setup {
     Setup {
         intake: intake::Config::default(),
         scheduler: scheduler::Config {
@@ -31,7 +31,13 @@ fn silent(setup: &Setup) -> Setup {
 }
 
 fn arrival(at_ms: u64, prompt_tokens: u32, output_tokens: u32) -> Arrival {
-    Arrival { at: Micros::from_millis(at_ms), class: 0, priority: crate::request::Priority::Normal, prompt_tokens, output_tokens }
+    Arrival {
+        at: Micros::from_millis(at_ms),
+        class: 0,
+        priority: crate::request::Priority::Normal,
+        prompt_tokens,
+        output_tokens,
+    }
 }
 
 fn run(setup: &Setup, arrivals: &[Arrival], seed: u64) -> Measured {

@@ -67,9 +67,6 @@ pub struct Joining {
     /// Requests that are queued behind it, and their prompt tokens.
     pub behind: usize,
     pub tokens_behind: usize,
-    /// Since it arrived, and how long its class may be kept.
-    pub waited: Micros,
-    pub max_wait: Micros,
     /// With those that were released before it in the same turn.
     pub prices: Prices,
 }
