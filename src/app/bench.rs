@@ -161,7 +161,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
             let mut arrivals = scenario.arrivals(args.target.seed).into_iter();
             while clock.now().as_secs_f64() < args.seconds {
                 for clients in [1, 4, 16] {
-                    let some: Vec<Arrival> = arrivals.by_ref().take(clients * 2).collect();
+                    let some: Vec<Arrival> = arrivals.by_ref().take(clients * 3).collect();
                     if some.is_empty() {
                         arrivals = scenario.arrivals(args.target.seed).into_iter();
                     }

@@ -5,7 +5,7 @@ use forebay::engine::tape::Entry;
 use forebay::sim::replay::replay;
 use forebay::units::{Micros, TokenId};
 
-use crate::rig::{Setup, collect, request, storyteller, submit};
+use crate::rig::{Setup, collect, request_of, storyteller, submit};
 
 fn prompt(n: u32, tokens: u32) -> Vec<TokenId> {
     (0..tokens).map(|i| 3 + (n * 31 + i * 13) % 250).collect()
@@ -38,10 +38,12 @@ async fn recorded() -> (Vec<Entry>, forebay::engine::control::Tuning, forebay::e
     for (round, change) in changes.into_iter().enumerate() {
         let round = round as u32;
         let mut receivers = Vec::new();
-        for n in 0..6 {
+        for n in 0..9 {
             // Every third begins like another, for the prefix cache.
             let tokens = prompt(if n % 3 == 0 { 1 } else { round * 7 + n }, 20 + 37 * n % 200);
-            let group = vec![request(&tokens, 10 + i64::from(n * 17 % 60))];
+            // Tenants that have received different amounts: a seat must count from release to end, or turns differ.
+            let tenant = if n < 6 { "many" } else { "few" };
+            let group = vec![request_of(tenant, &tokens, 10 + i64::from(n * 17 % 60))];
             receivers.extend(submit(&rig.handle, group).await.expect("a place"));
         }
         rig.handle.change(change).await.expect("a change");

@@ -16,7 +16,7 @@ use forebay::engine::{EngineHandle, run};
 use forebay::intake::{self, Capacity};
 use forebay::metrics::Metrics;
 use forebay::model::{self, LoadOptions, Source};
-use forebay::request::{Event, FinishReason, Limits, Prompt, RawRequest, Request, RequestError};
+use forebay::request::{Event, FinishReason, Limits, Origin, Prompt, RawRequest, Request, RequestError};
 use forebay::scheduler::policy::PolicyConfig;
 use forebay::scheduler::thermal::Thresholds;
 use forebay::scheduler::{self, Preemption, Speculative};
@@ -171,12 +171,18 @@ pub async fn collect(mut events: mpsc::Receiver<Event>) -> Completion {
 
 /// A greedy request that runs to its `max_tokens`.
 pub fn request(prompt: &[TokenId], max_tokens: i64) -> Request {
+    request_of("", prompt, max_tokens)
+}
+
+/// The same, of this tenant.
+pub fn request_of(tenant: &str, prompt: &[TokenId], max_tokens: i64) -> Request {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let raw = RawRequest {
         prompt: Prompt::Tokens(prompt.iter().map(|&token| token.into()).collect()),
         max_tokens: Some(max_tokens),
         temperature: Some(0.0),
         ignore_eos: true,
+        origin: Origin { tenant: tenant.into(), ..Origin::default() },
         ..RawRequest::default()
     };
     let limits = Limits::new(1_024, 320, 64);
