@@ -34,4 +34,5 @@ pub mod model;
 
 pub mod metrics;
 
+pub mod client;
 pub mod sim;

@@ -23,6 +23,8 @@ fn main() -> ExitCode {
         }
         Command::Health { url } => return forebay::probe::run(&url),
         Command::Inspect { path, format } => return end(app::inspect(path, format)),
+        Command::Bench(args) => return end(app::bench(&args)),
+        Command::Calibrate(args) => return end(app::calibrate(&args)),
         Command::Simulate(args) => return end(app::simulate(&args, &loaded.config)),
     }
     set_threads(app::compute_threads(&loaded.config));

@@ -49,6 +49,7 @@ use error::ApiError;
 use relay::Relay;
 
 pub use admin::Access;
+pub use admin::advice::Canaries;
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use replay::Replays;
@@ -67,6 +68,8 @@ pub struct Front {
     pub admin: Access,
     /// Told when the operator asks for a drain.
     pub drain: Arc<Notify>,
+    /// The strategy on trial.
+    pub canaries: Canaries,
 }
 
 /// What the handlers of the server's own model share. Cheap to clone.

@@ -74,6 +74,7 @@ impl Scene {
             workers,
             admin: Access::Any,
             drain: Arc::default(),
+            canaries: Arc::default(),
         };
         let state = State { front, generator, replays: Arc::default() };
         Scene { state, heartbeat, commands, tokenizer }

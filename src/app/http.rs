@@ -59,6 +59,7 @@ pub fn serve(config: &Config, listener: TcpListener, started: Workers, clock: Cl
             AdminAccess::Off => api::Access::Off,
         },
         drain: Arc::default(),
+        canaries: Arc::default(),
     };
     let drain_asked = front.drain.clone();
     let router = match generator {

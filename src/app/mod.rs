@@ -3,6 +3,7 @@
 //! A runtime for each engine loop, on a thread of its own, whose blocking thread runs the steps; and the HTTP face's. A step
 //! never occupies a thread that answers probes.
 
+mod bench;
 mod engine;
 mod http;
 #[cfg(feature = "hub")]
@@ -21,6 +22,7 @@ mod workers;
 use crate::clock::Clock;
 use crate::config::Config;
 
+pub use bench::{bench, calibrate};
 pub use inspect::inspect;
 pub use simulate::simulate;
 

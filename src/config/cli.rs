@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
 
 use super::keys::{self, FLAGS, Kind};
-use super::tools::{self, SimulateArgs};
+use super::tools::{self, BenchArgs, CalibrateArgs, SimulateArgs};
 
 /// What the command line said.
 #[derive(Debug)]
@@ -32,6 +32,10 @@ pub enum Command {
     },
     /// Predicts what a load would meet.
     Simulate(Box<SimulateArgs>),
+    /// Loads a server.
+    Bench(Box<BenchArgs>),
+    /// Asks a server what its steps cost.
+    Calibrate(Box<CalibrateArgs>),
 }
 
 /// How `model inspect` answers.
@@ -81,6 +85,8 @@ pub fn command() -> Clap {
         .subcommand(health)
         .subcommand(model.subcommand(inspect))
         .subcommand(tools::simulate().args(some_arguments(SIMULATED)))
+        .subcommand(tools::bench())
+        .subcommand(tools::calibrate())
 }
 
 /// The flags of `serve` that change what is simulated; strategies and policies have arguments of their own.
@@ -131,11 +137,17 @@ fn read(matches: ArgMatches) -> Parsed {
         Some(("health", matches)) => {
             let url = matches.get_one::<String>("url").cloned();
             let url = url.unwrap_or_else(|| probe_url(std::env::var(port()).ok().as_deref()));
-            return Parsed { command: Command::Health { url }, file: None, flags: Vec::new() };
+            return bare(Command::Health { url });
+        }
+        Some(("bench", matches)) => {
+            return bare(Command::Bench(Box::new(tools::bench_args(matches))));
+        }
+        Some(("calibrate", matches)) => {
+            return bare(Command::Calibrate(Box::new(tools::calibrate_args(matches))));
         }
         Some(("model", matches)) => {
             let inspect = matches.subcommand().map_or(matches, |(_, matches)| matches);
-            return Parsed { command: inspect_command(inspect), file: None, flags: Vec::new() };
+            return bare(inspect_command(inspect));
         }
         Some(("config", matches)) => (Command::Config, matches.clone()),
         Some(("simulate", matches)) => (Command::Simulate(Box::new(tools::simulate_args(matches))), matches.clone()),
@@ -154,6 +166,11 @@ fn read(matches: ArgMatches) -> Parsed {
     };
     let flags = FLAGS.iter().filter_map(|&(flag, key)| Some((flag, key, value(flag, key)?))).collect();
     Parsed { command, file: matches.get_one::<PathBuf>("config").cloned(), flags }
+}
+
+/// A command that reads no configuration.
+fn bare(command: Command) -> Parsed {
+    Parsed { command, file: None, flags: Vec::new() }
 }
 
 fn inspect_command(matches: &ArgMatches) -> Command {

@@ -135,7 +135,7 @@ pub const KEYS: &[Key] = &[
     key(
         "batching.strategy",
         "queue_depth",
-        Kind::OneOf(&["fixed", "queue_depth", "latency_aware", "immediate"]),
+        Kind::OneOf(&["fixed", "queue_depth", "latency_aware", "immediate", "cost_aware"]),
         "when gathered requests are released",
     ),
     key(

@@ -26,7 +26,7 @@ use crate::units::Micros;
 
 pub use cli::{Command, InspectFormat};
 use raw::{Merged, Origin};
-pub use tools::SimulateArgs;
+pub use tools::{BenchArgs, CalibrateArgs, SimulateArgs, TargetArgs};
 use values::Reader;
 pub use workers::{Simulated, WorkersConfig};
 
@@ -184,9 +184,9 @@ impl Loaded {
 /// Reads flags, environment and file. Mistakes on the command line end the process with code 2, as clap does.
 pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
     let parsed = cli::parse();
-    // A probe and a look at files need no configuration, and must not fail for a bad one.
+    // A probe, a look at files and a load on another server need no configuration, and must not fail for a bad one.
     let environment = match parsed.command {
-        Command::Health { .. } | Command::Inspect { .. } => BTreeMap::new(),
+        Command::Health { .. } | Command::Inspect { .. } | Command::Bench(_) | Command::Calibrate(_) => BTreeMap::new(),
         Command::Serve | Command::Config | Command::Simulate(_) => environment(),
     };
     let loaded = load(parsed.file.as_deref(), environment, &parsed.flags)?;

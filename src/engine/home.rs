@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
 use crate::intake::Batch;
@@ -18,10 +18,12 @@ use super::control::Tuning;
 use super::core::Core;
 use super::executor::Executor;
 use super::heartbeat::Heartbeat;
+use super::history::{History, Record};
 use super::inbox::Inbox;
 use super::outlet::{Heard, Outlets};
 use super::permit::{Closed, Gate};
 use super::stats::{EngineStats, LiveSequence, WindowStats};
+use super::tape::{self, Entry, Planned};
 use super::trace::Traces;
 use super::window::{SAMPLES, Window};
 
@@ -33,6 +35,9 @@ pub struct Home {
     drains: Vec<oneshot::Sender<()>>,
     ending: bool,
     measured: Measured,
+    history: History,
+    /// Where decisions are recorded, while somebody listens and there is room.
+    tape: Option<mpsc::Sender<Entry>>,
     clock: Clock,
     metrics: Arc<Metrics>,
     heartbeat: Arc<Heartbeat>,
@@ -45,6 +50,8 @@ struct Measured {
     window_began: Micros,
     window_tokens: u64,
     steps: Window,
+    /// Between steps, while there was work.
+    gaps: Window,
     ttft: Window,
     /// When the last step ended, unless there was nothing to do since.
     returned_at: Option<Micros>,
@@ -69,6 +76,7 @@ impl Home {
             window_began: clock.now(),
             window_tokens: 0,
             steps: Window::new(SAMPLES),
+            gaps: Window::new(SAMPLES),
             ttft: Window::new(SAMPLES),
             returned_at: None,
         };
@@ -80,9 +88,27 @@ impl Home {
             drains: Vec::new(),
             ending: false,
             measured,
+            history: History::default(),
+            tape: None,
             clock,
             metrics,
             heartbeat,
+        }
+    }
+
+    /// Records what is heard and decided from now on, up to `most` entries; when they are full, or nobody listens any more,
+    /// recording ends.
+    pub fn record(&mut self, most: usize) -> mpsc::Receiver<Entry> {
+        let (tape, entries) = mpsc::channel(most.max(1));
+        self.tape = Some(tape);
+        entries
+    }
+
+    fn note(&mut self, entry: impl FnOnce() -> Entry) {
+        if let Some(tape) = &self.tape
+            && tape.try_send(entry()).is_err()
+        {
+            self.tape = None;
         }
     }
 
@@ -101,12 +127,22 @@ impl Home {
             EngineCommand::Submit { group, reply } => drop(reply.send(self.submit(group))),
             EngineCommand::Abort { seq } => self.abort(seq),
             EngineCommand::Stats { reply } => drop(reply.send(self.stats())),
-            EngineCommand::Pause => drop(self.inbox.pause()),
-            EngineCommand::Resume => drop(self.inbox.resume()),
+            EngineCommand::Pause => {
+                self.note(|| Entry::Paused);
+                self.inbox.pause();
+            }
+            EngineCommand::Resume => {
+                self.note(|| Entry::Resumed);
+                self.inbox.resume();
+            }
             EngineCommand::Drain { reply } => self.drain(reply),
             EngineCommand::Shutdown => self.ending = true,
             EngineCommand::Change { change, reply } => {
                 let changed = self.inbox.change(&change);
+                if changed.as_ref().is_ok_and(|changed| !changed.is_empty()) {
+                    self.history.changed(self.clock.now());
+                    self.note(|| Entry::Changed(change));
+                }
                 self.gate.set_capacity(self.inbox.tuning().0.intake.capacity);
                 drop(reply.send(changed));
             }
@@ -130,6 +166,7 @@ impl Home {
             EngineCommand::ResetStats => self.reset_stats(),
             EngineCommand::Requests { reply } => drop(reply.send(self.requests())),
             EngineCommand::Trace { id, reply } => drop(reply.send(self.traces.of(&id))),
+            EngineCommand::History { window, reply } => drop(reply.send(self.past(window))),
             EngineCommand::Cancel { id, reply } => drop(reply.send(self.cancel(&id))),
         }
     }
@@ -144,14 +181,21 @@ impl Home {
         let mut requests = Vec::with_capacity(group.len());
         let mut waiting = Vec::with_capacity(group.len());
         for Submission { request, events, permit } in group {
-            waiting.push((request.id(), events, permit, request.origin().clone(), request.priority()));
+            let prompt_tokens = request.prompt().len();
+            waiting.push((request.id(), events, permit, request.origin().clone(), request.priority(), prompt_tokens));
             requests.push(request);
         }
         let prompt_tokens = requests.iter().map(|request| request.prompt().len()).sum();
-        let predicted = self.inbox.submit(requests, now)?;
+        let copy = self.tape.is_some().then(|| requests.clone());
+        let predicted = self.inbox.submit(requests, now);
+        if let Some(group) = copy {
+            self.note(|| Entry::Submitted { now, group, accepted: predicted.is_ok() });
+        }
+        let predicted = predicted?;
         self.metrics.admitted(waiting.len(), prompt_tokens);
         let mut accepted = Accepted::default();
-        for (seq, events, permit, origin, priority) in waiting {
+        for (seq, events, permit, origin, priority, prompt_tokens) in waiting {
+            self.history.begin(seq, priority, prompt_tokens as u32, now);
             accepted.predicted_ttft = predicted.map(|until| (now + until).since(origin.received));
             self.traces.begin(seq, origin, priority);
             self.traces.note(seq, Decision::Queued { depth, predicted_ttft: accepted.predicted_ttft }, now);
@@ -161,6 +205,7 @@ impl Home {
     }
 
     fn abort(&mut self, seq: SeqId) {
+        self.note(|| Entry::Aborted { seq });
         self.inbox.abort(seq);
         self.say(seq, Event::Finished(FinishReason::Abort), self.clock.now());
     }
@@ -170,6 +215,7 @@ impl Home {
         let now = self.clock.now();
         let live = self.traces.live_of(id);
         for &seq in &live {
+            self.note(|| Entry::Aborted { seq });
             self.inbox.abort(seq);
             self.say(seq, Event::Failed(RequestError::Aborted), now);
         }
@@ -217,7 +263,12 @@ impl Home {
             self.say(request.id(), Event::Failed(error), now);
         }
         self.inbox.note(core.view());
-        if let Some(batch) = self.inbox.release(now, self.measured.ttft.recent_p99()) {
+        let batch = self.inbox.release(now, self.measured.ttft.recent_p99());
+        self.note(|| {
+            let ids = |batch: &Batch| batch.released.iter().map(|released| released.request.id()).collect();
+            Entry::Settled { now, batch: batch.as_ref().map(|batch| (batch.id, ids(batch))) }
+        });
+        if let Some(batch) = batch {
             core.admit(self.released(batch, now));
             self.inbox.note(core.view());
         }
@@ -252,7 +303,10 @@ impl Home {
     }
 
     pub fn plan<E: Executor>(&mut self, core: &mut Core<E>) -> Option<StepPlan> {
-        if self.ending || !self.inbox.may_step() { None } else { core.plan(self.clock.now()) }
+        let now = self.clock.now();
+        let plan = if self.ending || !self.inbox.may_step() { None } else { core.plan(now) };
+        self.note(|| Entry::Planned { now, plan: plan.as_ref().map(Planned::of) });
+        plan
     }
 
     /// The core leaves for a step; returns when.
@@ -262,6 +316,7 @@ impl Home {
         self.heartbeat.begin(now);
         if let Some(returned) = self.measured.returned_at.take() {
             self.metrics.engine_gap(now.since(returned));
+            self.measured.gaps.push(now.since(returned));
         }
         now
     }
@@ -277,6 +332,8 @@ impl Home {
 
     pub fn deliver(&mut self, report: StepReport) {
         let now = self.clock.now();
+        let elapsed = self.measured.steps.last().unwrap_or_default();
+        self.note(|| Entry::Stepped { elapsed, now, outcomes: tape::outcomes(&report) });
         self.metrics.steps(&report);
         let decoding = report.steps.iter().any(|facts| facts.decode_tokens > 0);
         let max_stall = self.inbox.tuning().0.scheduler.max_stall.filter(|_| decoding && report.steps.len() == 1);
@@ -306,6 +363,11 @@ impl Home {
             Event::Admitted { .. } | Event::Token(_) => None,
         };
         let is_end = how.is_some();
+        if is_token {
+            self.history.token(seq, now);
+        } else if is_end {
+            self.history.end(seq, matches!(event, Event::Finished(_)), now);
+        }
         if let Some(how) = how {
             self.traces.end(seq, how, now);
         }
@@ -351,6 +413,22 @@ impl Home {
             self.say(seq, Event::Failed(RequestError::ShuttingDown), now);
         }
         self.heartbeat.end();
+    }
+
+    /// What came lately, and what the engine is made of.
+    fn past(&self, window: Micros) -> Record {
+        let now = self.clock.now();
+        let core = self.inbox.core();
+        Record {
+            now,
+            since: self.history.since(now, window),
+            past: self.history.newest(now, window),
+            tuning: self.inbox.tuning().0.clone(),
+            cost: core.cost.clone(),
+            gap: self.measured.gaps.mean().unwrap_or_default(),
+            block_size: core.block_size,
+            num_blocks: core.snapshot.blocks_total,
+        }
     }
 
     fn reset_stats(&mut self) {

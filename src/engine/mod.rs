@@ -16,6 +16,7 @@ pub mod forward;
 mod guide;
 pub mod handle;
 pub mod heartbeat;
+pub mod history;
 pub mod home;
 pub mod inbox;
 pub mod outlet;
@@ -23,6 +24,7 @@ pub mod permit;
 mod predict;
 pub mod run;
 pub mod stats;
+pub mod tape;
 pub mod trace;
 pub mod window;
 

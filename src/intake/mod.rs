@@ -37,10 +37,10 @@ pub use strategy::{
 };
 
 use lanes::Order;
-use queue::Queue;
+use queue::{Applicant, Queue};
 
 /// What the intake must know of the world to decide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Situation {
     pub now: Micros,
     /// Seats that nobody holds.
@@ -113,7 +113,7 @@ impl Intake {
         let cap = self.config.fairness.seat_cap(situation.seats);
         let seats = self.batch_seats(situation);
         let mut gate = StepGate { strategy: &self.strategy, prices: situation.prices };
-        let taken = self.queue.take(seats, cap, situation.now, &self.config, |next, behind| gate.opens(next, behind));
+        let taken = self.queue.take(seats, cap, situation.now, &self.config, |next| gate.opens(next));
         let max_priority = taken.iter().map(|(_, released)| released.request.priority()).min()?;
         let is_fresh = |first: Order| taken.iter().any(|(order, _)| *order >= first);
         let cause = flush.filter(|(_, first)| is_fresh(*first)).map_or(FlushCause::Leftover, |(cause, _)| cause);
@@ -257,10 +257,10 @@ struct StepGate<'a> {
 }
 
 impl StepGate<'_> {
-    fn opens(&mut self, next: &Request, behind: usize) -> bool {
+    fn opens(&mut self, next: Applicant) -> bool {
         let Some(prices) = &mut self.prices else { return true };
-        let tokens = next.prompt().len();
-        let opens = self.strategy.admits(&Joining { tokens, behind, prices: *prices });
+        let Applicant { tokens, behind, tokens_behind } = next;
+        let opens = self.strategy.admits(&Joining { tokens, behind, tokens_behind, prices: *prices });
         if opens {
             prices.prompts += 1;
             prices.tokens += tokens;

@@ -3,7 +3,7 @@
 //! A request is here from push until it is taken, cancelled, expired or drained; each of these is O(log n). `HashMap`s
 //! are for looking up only, so the same calls have the same results.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::batch::Released;
@@ -32,6 +32,8 @@ pub(super) struct Queue {
     gathering_tokens: usize,
     /// What is flushed.
     lanes: Lanes,
+    /// Whose turn came, in that order: out of the lanes, their seats counted, but not through the gate.
+    called: VecDeque<Order>,
     accounts: Accounts,
     overtaken: Overtaken,
 }
@@ -45,6 +47,25 @@ struct Entry {
     bucket: Bucket,
     /// When; `None` while it gathers.
     flushed: Option<Micros>,
+    /// Since its turn came: who had gone before it.
+    called: Option<PassedBy>,
+}
+
+/// Later arrivals that had their turn earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PassedBy {
+    priority: usize,
+    fairness: usize,
+}
+
+/// Whose turn it is, before the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Applicant {
+    /// Of its prompt.
+    pub tokens: usize,
+    /// Requests that are queued beside it, and their prompt tokens.
+    pub behind: usize,
+    pub tokens_behind: usize,
 }
 
 impl Entry {
@@ -79,6 +100,7 @@ impl Queue {
             gathering: Default::default(),
             gathering_tokens: 0,
             lanes: Lanes::new(config.rise()),
+            called: VecDeque::new(),
             accounts: Accounts::default(),
             overtaken: Overtaken::default(),
         }
@@ -91,6 +113,9 @@ impl Queue {
         for (order, entry) in &mut self.entries {
             entry.class = config.class(entry.request.priority()).index();
             entry.bucket = config.bucket(&entry.request);
+            if entry.called.is_some() {
+                continue;
+            }
             if entry.flushed.is_some() {
                 self.lanes.insert(entry.tenant(), entry.ticket(*order), self.accounts.of(entry.tenant()));
             } else {
@@ -120,7 +145,7 @@ impl Queue {
     }
 
     pub fn has_flushed(&self) -> bool {
-        !self.lanes.is_empty()
+        !self.lanes.is_empty() || !self.called.is_empty()
     }
 
     /// When the oldest that gathers in this class arrived.
@@ -142,7 +167,7 @@ impl Queue {
         self.gathering_tokens += request.prompt().len();
         self.accounts.join(&request.origin().tenant);
         let bucket = config.bucket(&request);
-        self.entries.insert(order, Entry { request, arrived: self.latest, class, bucket, flushed: None });
+        self.entries.insert(order, Entry { request, arrived: self.latest, class, bucket, flushed: None, called: None });
     }
 
     /// Ends the gathering of all that gathers. What is flushed from here on has the returned order or a later one.
@@ -158,32 +183,49 @@ impl Queue {
         first
     }
 
-    /// Up to `seats` flushed requests in the order of their turn; a tenant with `cap` seats yields to others. `gate` is asked
-    /// of each, with the number of requests behind it; the first that it refuses stays, and all others with it.
+    /// Up to `seats` flushed requests in the order of their turn; a tenant with `cap` seats yields to others.
+    ///
+    /// `gate` is asked of each, and the first that it refuses stays, with all behind it. Refusing changes no order: whose turn
+    /// has come keeps it, whoever comes later.
     pub fn take(
         &mut self,
         seats: usize,
         cap: usize,
         now: Micros,
         config: &Config,
-        mut gate: impl FnMut(&Request, usize) -> bool,
+        mut gate: impl FnMut(Applicant) -> bool,
     ) -> Vec<(Order, Released)> {
-        self.lanes.age(now, &self.accounts);
+        self.call(seats, cap, now, config);
         let mut taken = Vec::new();
-        let mut bucket = None;
         while taken.len() < seats
-            && let Some(head) = self.lanes.next(cap)
+            && let Some(&order) = self.called.front()
+            && gate(self.applicant(order))
         {
-            let order = bucket.map_or(head, |bucket| self.alike(head, bucket, now, config));
-            if !gate(&self.entries[&order].request, self.entries.len() - 1) {
-                break;
-            }
-            bucket.get_or_insert(self.entries[&order].bucket);
-            taken.push((order, self.seat(order, now, config)));
+            self.called.pop_front();
+            taken.push((order, self.release(order)));
         }
         let oldest = self.entries.first_key_value().map_or(self.next_order, |(order, _)| *order);
         self.overtaken.forget_before(oldest);
         taken
+    }
+
+    /// Gives turns until as many are called as there are `seats`.
+    fn call(&mut self, seats: usize, cap: usize, now: Micros, config: &Config) {
+        self.lanes.age(now, &self.accounts);
+        let mut bucket = None;
+        while self.called.len() < seats
+            && let Some(head) = self.lanes.next(cap)
+        {
+            let order = bucket.map_or(head, |bucket| self.alike(head, bucket, now, config));
+            bucket.get_or_insert(self.entries[&order].bucket);
+            self.seat(order, now, config);
+            self.called.push_back(order);
+        }
+    }
+
+    fn applicant(&self, order: Order) -> Applicant {
+        let tokens = self.entries[&order].request.prompt().len();
+        Applicant { tokens, behind: self.entries.len() - 1, tokens_behind: self.prompt_tokens - tokens }
     }
 
     /// The oldest of the head's tenant and class that belongs in the bucket, or the head where it must not yield.
@@ -195,18 +237,27 @@ impl Queue {
         self.lanes.oldest_of(entry.tenant(), entry.class, bucket).unwrap_or(head)
     }
 
-    fn seat(&mut self, order: Order, now: Micros, config: &Config) -> Released {
-        let entry = self.detach(order);
+    /// Its turn has come: from here on its tenant holds a seat.
+    fn seat(&mut self, order: Order, now: Micros, config: &Config) {
         let later = self.overtaken.after(order);
+        let entry = self.entries.get_mut(&order).expect("who has a turn is queued");
+        let (priority, fairness) = (later[..entry.class].iter().sum(), later[entry.class..].iter().sum());
+        entry.called = Some(PassedBy { priority, fairness });
+        let entry = &self.entries[&order];
         self.overtaken.record(order, entry.class);
         let charge = config.fairness.prompt_charge(entry.request.prompt().len());
         self.accounts.seat(entry.tenant(), entry.request.id(), charge, now);
         self.lanes.remove(entry.tenant(), entry.ticket(order), self.accounts.of(entry.tenant()));
+    }
+
+    fn release(&mut self, order: Order) -> Released {
+        let entry = self.detach(order);
+        let passed_by = entry.called.expect("only who is called leaves");
         Released {
             arrived: entry.arrived,
             flushed: entry.flushed.expect("only flushed requests are in lanes"),
-            passed_by_priority: later[..entry.class].iter().sum(),
-            passed_by_fairness: later[entry.class..].iter().sum(),
+            passed_by_priority: passed_by.priority,
+            passed_by_fairness: passed_by.fairness,
             request: entry.request,
         }
     }
@@ -266,6 +317,10 @@ impl Queue {
     /// Oldest first.
     pub fn iter(&self, cap: usize) -> impl Iterator<Item = Queued<'_>> {
         self.entries.values().map(move |entry| {
+            if entry.called.is_some() {
+                // The gate: the next step's tokens are better spent on others.
+                return Queued { request: &entry.request, arrived: entry.arrived, wait: Wait::TokenBudget };
+            }
             let wait = match (entry.flushed, self.lanes.behind(entry.tenant(), entry.class, cap)) {
                 (None, _) => Wait::FlushTimer,
                 (Some(_), Behind::MoreUrgent) => Wait::LowerPriority,
@@ -278,6 +333,11 @@ impl Queue {
 
     fn remove(&mut self, order: Order) -> Request {
         let entry = self.detach(order);
+        if entry.called.is_some() {
+            self.called.retain(|other| *other != order);
+            self.ended(entry.request.id());
+            return entry.request;
+        }
         self.accounts.leave(entry.tenant());
         if entry.flushed.is_some() {
             self.lanes.remove(entry.tenant(), entry.ticket(order), self.accounts.of(entry.tenant()));

@@ -26,6 +26,8 @@ pub struct Driver<E: Executor> {
     /// When the sequences came that have no token yet.
     untold: HashMap<SeqId, Micros>,
     ttft: Window,
+    /// Of a step that is not over.
+    away: Option<StepReport>,
 }
 
 /// What a turn did before its step.
@@ -43,6 +45,7 @@ impl<E: Executor> Driver<E> {
             core: Some(Core::new(config, executor)),
             untold: HashMap::new(),
             ttft: Window::new(SAMPLES),
+            away: None,
         }
     }
 
@@ -116,6 +119,18 @@ impl<E: Executor> Driver<E> {
                 Event::Finished(_) | Event::Failed(_) => self.end(*seq),
                 Event::Admitted { .. } => {}
             }
+        }
+    }
+
+    /// [`Driver::execute`] whose report waits for [`Driver::step_over`].
+    pub fn begin_step(&mut self, plan: StepPlan, now: Micros) {
+        self.away = Some(self.execute(plan, now));
+    }
+
+    /// The step that was begun is over, if one was.
+    pub fn step_over(&mut self, elapsed: Micros, now: Micros) {
+        if let Some(report) = self.away.take() {
+            self.returned(&report, elapsed, now);
         }
     }
 

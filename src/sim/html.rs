@@ -15,7 +15,7 @@ figure{display:inline-block;margin:8px 8px 8px 0;vertical-align:top}i{display:in
 pub fn runs(title: &str, about: &str, rows: &[Row]) -> String {
     let mut body = String::new();
     for group in rows.chunk_by(|a, b| a.scenario == b.scenario && a.load == b.load) {
-        let _ = write!(body, "<h2>{}, {}</h2>\n", escaped(&group[0].scenario), heading(&group[0].load));
+        let _ = writeln!(body, "<h2>{}, {}</h2>", escaped(&group[0].scenario), heading(&group[0].load));
         body += &table(group);
         let lines = |points: fn(&Measured) -> Vec<(f64, f64)>| {
             let line =

@@ -9,6 +9,7 @@
 //! ```
 //! What it must not know: models, sockets, the system's clock.
 
+pub mod canary;
 mod chart;
 pub mod cost;
 mod dice;
@@ -17,6 +18,8 @@ pub mod executor;
 pub mod html;
 pub mod json;
 pub mod measure;
+pub mod recommend;
+pub mod replay;
 pub mod report;
 pub mod scenario;
 pub mod simulate;
@@ -26,3 +29,6 @@ pub use measure::{Measured, Slo, Summary};
 pub use report::{Load, Row};
 pub use scenario::{Arrival, Scenario};
 pub use simulate::{Setup, simulate};
+
+#[cfg(test)]
+mod claim_tests;

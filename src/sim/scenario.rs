@@ -159,7 +159,7 @@ impl Scenario {
         let file = Config::builder().add_source(File::from_str(text, FileFormat::Yaml)).build().map_err(syntax)?;
         let written: Written = file.try_deserialize().map_err(syntax)?;
         Ok(Scenario {
-            process: process(&written.arrivals)?,
+            process: process(&written.arrivals.process, written.arrivals.burst)?,
             rate: rate(&written.arrivals.rate)?,
             classes: classes(written.requests)?,
             name: written.name,
@@ -167,9 +167,16 @@ impl Scenario {
         })
     }
 
-    /// The same requests at a steady `rps` for `seconds`, or one after another where clients set the pace.
+    /// The same requests at a steady `rps` for `seconds`.
     pub fn at_rate(&self, rps: f64, seconds: f64) -> Scenario {
         Scenario { rate: vec![(0.0, rps), (seconds, rps)], ..self.clone() }
+    }
+
+    /// With other gaps: `poisson`, `constant` or `burst:N`.
+    pub fn with_process(self, text: &str) -> Result<Scenario, ScenarioError> {
+        let (name, burst) = text.split_once(':').map_or((text, None), |(name, size)| (name, Some(size)));
+        let burst = burst.map(|size| size.parse().unwrap_or(0));
+        Ok(Scenario { process: process(name, burst)?, ..self })
     }
 
     /// All rates times `factor`.
@@ -284,8 +291,8 @@ fn value(field: impl Into<String>, message: impl Into<String>) -> ScenarioError 
     ScenarioError::Value { field: field.into(), message: message.into() }
 }
 
-fn process(arrivals: &WrittenArrivals) -> Result<Process, ScenarioError> {
-    match (arrivals.process.as_str(), arrivals.burst) {
+fn process(name: &str, burst: Option<u32>) -> Result<Process, ScenarioError> {
+    match (name, burst) {
         ("poisson", None) => Ok(Process::Poisson),
         ("constant", None) => Ok(Process::Constant),
         ("burst", Some(size)) if (1..=100_000).contains(&size) => Ok(Process::Burst(size)),

@@ -238,4 +238,4 @@ pub(super) fn request(seq: SeqId, arrival: &Arrival, limits: &Limits) -> Result<
 
 #[cfg(test)]
 #[path = "simulate_tests.rs"]
-mod tests;
+pub(super) mod tests;

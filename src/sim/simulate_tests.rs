@@ -7,7 +7,7 @@ use crate::scheduler::{Preemption, Speculative};
 use crate::sim::measure::Slo;
 use crate::sim::scenario::Scenario;
 
-pub(super) fn setup() -> Setup {
+pub(in crate::sim) fn setup() -> Setup {
     Setup {
         intake: intake::Config::default(),
         scheduler: scheduler::Config {

@@ -7,10 +7,12 @@ use super::merge;
 use super::pool::Pool;
 use crate::engine::EngineHandle;
 use crate::engine::control::{Change, Changed, Value};
+use crate::engine::history::Record;
 use crate::engine::stats::{EngineStats, LiveSequence};
 use crate::engine::trace::Trace;
 use crate::request::RequestError;
 use crate::scheduler::thermal::{Level, Reading};
+use crate::units::Micros;
 
 /// What is in force beside the configuration: a loop that takes another's place is told all of it.
 #[derive(Debug, Default)]
@@ -110,6 +112,11 @@ impl Pool {
     /// Heard by the loops that live; one that is being begun again hears the next.
     pub async fn temperature(&self, reading: Reading) {
         let _ = self.ask(|engine| async move { engine.temperature(reading).await }).await;
+    }
+
+    /// Of each loop, what came lately.
+    pub async fn history(&self, window: Micros) -> Result<Vec<Record>, RequestError> {
+        self.ask(|engine| async move { engine.history(window).await }).await
     }
 
     pub async fn reset_stats(&self) -> Result<(), RequestError> {

@@ -3,10 +3,11 @@
 //! `architecture`: the house rules. `goldens`, `oracle`, `paged`: the decoder against reference logits and against itself. `loading`: files that lie.
 //! `gguf`: the same for GGUF files (`gguf_file` writes them, `gguf_lies` and `gguf_models` make them lie).
 //! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
-//! (`server`). `forebay`: what an operator changes while requests run. `hub`: downloads from a stub that speaks the hub's protocol. `badinputs`: what nobody should send. `params`: what each parameter does. `structured`: grammars (`schemas` makes some). `workers`: several loops, and routers over real processes that die, hang and fail. `openai`: clients of `tests/clients` against the real binary.
+//! (`server`). `forebay`: what an operator changes while requests run. `hub`: downloads from a stub that speaks the hub's protocol. `badinputs`: what nobody should send. `params`: what each parameter does. `structured`: grammars (`schemas` makes some). `workers`: several loops, and routers over real processes that die, hang and fail. `replay`: what a live loop decided, decided again by the simulator. `bench`: the load generator, `simulate`, `calibrate`, recommendations and trials, over the real binary. `openai`: clients of `tests/clients` against the real binary.
 
 mod architecture;
 mod badinputs;
+mod bench;
 mod checkpoint;
 mod determinism;
 mod engine;
@@ -27,6 +28,7 @@ mod paged;
 mod params;
 mod parrot;
 mod prefix;
+mod replay;
 mod rig;
 mod schemas;
 mod server;

@@ -11,15 +11,16 @@ use forebay::engine::forward::Forward;
 use forebay::engine::heartbeat::Heartbeat;
 use forebay::engine::home::{Home, HomeParts};
 use forebay::engine::permit::Gate;
+use forebay::engine::tape::Entry;
 use forebay::engine::{EngineHandle, run};
 use forebay::intake::{self, Capacity};
 use forebay::metrics::Metrics;
 use forebay::model::{self, LoadOptions, Source};
-use forebay::request::{Event, FinishReason, Limits, Prompt, RawRequest, Request, RequestError};
+use forebay::request::{Event, FinishReason, Limits, Origin, Prompt, RawRequest, Request, RequestError};
 use forebay::scheduler::policy::PolicyConfig;
 use forebay::scheduler::thermal::Thresholds;
 use forebay::scheduler::{self, Preemption, Speculative};
-use forebay::units::{SeqId, TokenId};
+use forebay::units::{Micros, SeqId, TokenId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -32,6 +33,10 @@ pub struct Rig<E: Executor = Forward> {
     pub handle: EngineHandle,
     pub task: JoinHandle<Core<E>>,
     pub heartbeat: Arc<Heartbeat>,
+    /// What the loop heard and decided, where [`Setup::record`] says so.
+    pub tape: Option<mpsc::Receiver<Entry>>,
+    pub tuning: Tuning,
+    pub config: Config,
 }
 
 /// What a test varies.
@@ -45,6 +50,9 @@ pub struct Setup {
     pub preemption: Preemption,
     pub prefix_caching: bool,
     pub speculative: Speculative,
+    pub max_stall: Option<Micros>,
+    /// Entries of the tape.
+    pub record: Option<usize>,
 }
 
 impl Default for Setup {
@@ -58,6 +66,8 @@ impl Default for Setup {
             preemption: Preemption::MostRecent,
             prefix_caching: true,
             speculative: Speculative::Off,
+            max_stall: None,
+            record: None,
         }
     }
 }
@@ -88,7 +98,7 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         max_model_len: context.min(setup.num_blocks * BLOCK_SIZE),
         preemption: setup.preemption,
         policy: PolicyConfig::default(),
-        max_stall: None,
+        max_stall: setup.max_stall,
     };
     let config = Config {
         scheduler,
@@ -101,8 +111,9 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
     let capacity = Capacity { requests: setup.queue_capacity, tokens: 1 << 30 };
     let intake = intake::Config { capacity, ..intake::Config::default() };
     let gate = Gate::new(capacity);
-    let home = Home::new(HomeParts {
-        tuning: Tuning { intake, scheduler },
+    let tuning = Tuning { intake, scheduler };
+    let mut home = Home::new(HomeParts {
+        tuning: tuning.clone(),
         thermal: Thresholds::default(),
         gate: gate.clone(),
         clock: Clock::system(),
@@ -110,7 +121,9 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         heartbeat: heartbeat.clone(),
     });
     let (sender, commands) = mpsc::channel(256);
-    Rig { handle: EngineHandle::new(sender, gate), task: tokio::spawn(run::run(core, home, commands)), heartbeat }
+    let tape = setup.record.map(|most| home.record(most));
+    let task = tokio::spawn(run::run(core, home, commands));
+    Rig { handle: EngineHandle::new(sender, gate), task, heartbeat, tape, tuning, config }
 }
 
 impl<E: Executor> Rig<E> {
@@ -158,12 +171,18 @@ pub async fn collect(mut events: mpsc::Receiver<Event>) -> Completion {
 
 /// A greedy request that runs to its `max_tokens`.
 pub fn request(prompt: &[TokenId], max_tokens: i64) -> Request {
+    request_of("", prompt, max_tokens)
+}
+
+/// The same, of this tenant.
+pub fn request_of(tenant: &str, prompt: &[TokenId], max_tokens: i64) -> Request {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let raw = RawRequest {
         prompt: Prompt::Tokens(prompt.iter().map(|&token| token.into()).collect()),
         max_tokens: Some(max_tokens),
         temperature: Some(0.0),
         ignore_eos: true,
+        origin: Origin { tenant: tenant.into(), ..Origin::default() },
         ..RawRequest::default()
     };
     let limits = Limits::new(1_024, 320, 64);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! guard.rs     who may ask, and who asked (for the log)
+//! advice.rs    what a step costs, recommendations, strategies on trial
 //! control.rs   strategy, policy, limits, thermal level, pause, resume, drain
 //! state.rs     the engine in numbers
 //! requests.rs  live requests: list, look, end, trace
@@ -9,6 +10,7 @@
 //! Everything goes through the engine's command channel and takes effect between two steps. Queries answer while a step
 //! runs, from what stayed home.
 
+pub mod advice;
 mod control;
 mod guard;
 mod requests;
@@ -33,6 +35,9 @@ pub fn router(state: &Front) -> Router<Front> {
         .route("/limits", tuned(Group::Limits))
         .route("/thermal", get(control::thermal).put(control::put_thermal))
         .route("/thermal/{level}", get(control::thermal_level).post(control::force_thermal))
+        .route("/cost", get(advice::cost))
+        .route("/strategy/recommend", get(advice::advise))
+        .route("/strategy/canary", get(advice::canary))
         .route("/pause", post(control::pause))
         .route("/resume", post(control::resume))
         .route("/drain", post(control::drain))
@@ -57,9 +62,11 @@ fn tuned(group: Group) -> MethodRouter<Front> {
 
 /// One of a group's names.
 fn one_of(group: Group) -> MethodRouter<Front> {
-    get(move |state: Extract<Front>, name: Path<String>| control::one(state, name, group)).post(
-        move |state: Extract<Front>, actor: Extension<Actor>, name: Path<String>| {
-            control::select(state, actor, name, group)
-        },
-    )
+    let one = get(move |state: Extract<Front>, name: Path<String>| control::one(state, name, group));
+    if group == Group::Strategy {
+        return one.post(advice::select);
+    }
+    one.post(move |state: Extract<Front>, actor: Extension<Actor>, name: Path<String>| {
+        control::select(state, actor, name, group)
+    })
 }

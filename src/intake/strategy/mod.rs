@@ -42,29 +42,31 @@ pub trait FlushStrategy {
     }
 }
 
-/// What the next step costs as it stands, and who is in it. What is not linear in nature is so here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the next step costs as it stands, who is in it, and what waits. Microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prices {
-    /// With every sequence that decodes and no prompt.
-    pub step: Micros,
-    /// Nanoseconds that a prompt's token adds.
-    pub token_ns: u64,
-    /// What a prompt adds beside its tokens.
-    pub prompt: Micros,
-    /// Prompt tokens that a step takes.
+    /// A step with every sequence that decodes and no prompt.
+    pub step_us: f64,
+    /// What a prompt's token adds, and a prompt beside its tokens.
+    pub token_us: f64,
+    pub prompt_us: f64,
+    /// Prompt tokens that a step takes, by its bounds of tokens and of time.
     pub step_tokens: usize,
     /// Sequences with a seat that wait for their first token, and the prompt tokens that are not computed yet.
     pub prompts: usize,
     pub tokens: usize,
+    /// Requests that come, lately.
+    pub arrivals_per_us: f64,
 }
 
 /// The request that would be released next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Joining {
     /// Of its prompt.
     pub tokens: usize,
-    /// Requests that are queued behind it.
+    /// Requests that are queued behind it, and their prompt tokens.
     pub behind: usize,
+    pub tokens_behind: usize,
     /// With those that were released before it in the same turn.
     pub prices: Prices,
 }
