@@ -5,9 +5,13 @@ COPY . .
 RUN cargo build --release --locked --bin forebay
 
 FROM debian:bookworm-slim
-RUN useradd --system --uid 10001 --no-create-home forebay
+RUN useradd --system --uid 10001 --no-create-home forebay \
+    && install -d -o forebay -g forebay /var/lib/forebay
 COPY --from=build /src/target/release/forebay /usr/local/bin/forebay
 USER 10001
+# Files, batches and who changed what (store.url): mount a volume here to keep them.
+WORKDIR /var/lib/forebay
+VOLUME /var/lib/forebay
 # There are no API keys yet, so reaching beyond loopback has to be said aloud: publish the port only where you trust who can.
 ENV FOREBAY__SERVER__HOST=0.0.0.0 \
     FOREBAY__SERVER__INSECURE=true

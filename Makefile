@@ -3,11 +3,12 @@
 CARGO ?= cargo
 PYTHON ?= python3
 VENV := .venv
-CLIENTS := openai==3.52.0 langchain-openai==1.7.3 litellm==1.83.0 jsonschema==4.26.0
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+CLIENTS := openai==3.52.0 anthropic==2.12.0 langchain-openai==1.7.3 litellm==1.83.0 jsonschema==4.26.0
 NODE_CLIENTS := openai@6.49.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt check unit doc venv bench bench-peers parity divergence docker clean
+.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv bench bench-peers validate-simulator parity divergence docker clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -24,11 +25,24 @@ lint: ## formatting, and clippy with warnings as errors
 check: ## does it compile?
 	$(CARGO) check --locked --all-targets
 
-unit: $(VENV)/ready ## all tests but those in doc comments
+capi: ## the C library: libforebay.so and libforebay.a in target/release, for include/forebay.h
+	$(CARGO) rustc --locked --release --lib --features capi --crate-type cdylib,staticlib
+
+unit: $(VENV)/ready capi-dev ## all tests but those in doc comments
 	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
 	export FOREBAY_TEST_PYTHON=$(CURDIR)/$(VENV)/bin/python; \
+	export FOREBAY_TEST_CAPI=$(TARGET)/debug; \
 	if [ -d $(VENV)/node_modules/openai ]; then export FOREBAY_TEST_NODE_MODULES=$(CURDIR)/$(VENV)/node_modules; fi; \
 	$(CARGO) nextest run --locked --no-fail-fast
+
+# Installs Debian's postgresql if there is none, and starts one of its own.
+test-postgres: ## the tests of the store and of batches, on PostgreSQL too
+	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
+	tests/postgres.sh $(CARGO) nextest run --locked --no-fail-fast \
+		-E 'test(/^store::/) + test(/^jobs::/) + test(/^batches::/)'
+
+capi-dev: # what the tests of the C library link
+	$(CARGO) rustc --locked --lib --features capi --crate-type cdylib,staticlib
 
 doc: ## tests in doc comments
 	$(CARGO) test --locked --doc
@@ -56,6 +70,11 @@ bench-peers: ## beside llama.cpp: LLAMA_BENCH=path LLAMA_SERVER=path FILES="a-q4
 		sed -n 's/.*"name":"model".*"executable":"\([^"]*\)".*/\1/p' | tail -1); \
 	LLAMA_BENCH="$(LLAMA_BENCH)" LLAMA_SERVER="$(LLAMA_SERVER)" \
 		$(PYTHON) benches/peers.py --bench "$$bench" --forebay target/release/forebay $(FILES)
+
+# Writes the table of docs/simulator.md; wants a quiet machine.
+validate-simulator: ## what `forebay simulate` predicts beside what `forebay bench` measures
+	$(CARGO) build --release --locked
+	$(PYTHON) benches/validate.py
 
 parity: ## greedy tokens against llama.cpp's, which it compiles once; FILES="a.gguf b.gguf" or random models
 	$(CARGO) build --release --locked

@@ -83,7 +83,8 @@ async fn submit(engine: &EngineHandle, request: Request) -> mpsc::Receiver<Event
 async fn worst_gap(mut events: mpsc::Receiver<Event>) -> Duration {
     const WARM_UP: usize = 150;
     let (mut last, mut worst, mut heard) = (Instant::now(), Duration::ZERO, 0);
-    while let Some(Event::Token(_)) = events.recv().await {
+    while let Some(event) = events.recv().await {
+        let Event::Token(_) = event else { continue };
         heard += 1;
         if heard > WARM_UP {
             worst = worst.max(last.elapsed());

@@ -8,34 +8,16 @@
 //! the queue's housekeeping and the way home.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Parser;
-use forebay::clock::Clock;
-use forebay::engine::control::Tuning;
-use forebay::engine::core::{Config, Core};
-use forebay::engine::forward::Forward;
-use forebay::engine::heartbeat::Heartbeat;
-use forebay::engine::home::{Home, HomeParts};
-use forebay::engine::permit::Gate;
-use forebay::engine::{EngineHandle, run};
-use forebay::intake::{self, Capacity};
-use forebay::metrics::Metrics;
-use forebay::model::{self, LoadOptions, Source};
-use forebay::request::{Event, Limits, Prompt, RawRequest};
-use forebay::scheduler::policy::PolicyConfig;
-use forebay::scheduler::thermal::Thresholds;
-use forebay::scheduler::{self, Preemption, Speculative};
-use forebay::units::SeqId;
 use plotters::prelude::*;
-use tokio::sync::mpsc;
 
-const BLOCK_SIZE: usize = 32;
+mod rig;
+use rig::{Setup, token};
+
 const SEATS: usize = 8;
-const CONTEXT: usize = 1_024;
-const PROMPT: usize = 16;
 const WAITING: [usize; 5] = [0, 10, 100, 1_000, 10_000];
 /// Tokens of each sequence before and while it is measured.
 const WARM_UP: usize = 100;
@@ -71,20 +53,21 @@ fn main() -> Result<()> {
 
 /// Milliseconds from token to token.
 async fn measure(arguments: &Arguments, waiting: usize) -> Result<f64> {
-    let (engine, task) = start(arguments)?;
+    let setup = Setup { seats: SEATS, queue: 2 * WAITING[WAITING.len() - 1], overlap: true };
+    let engine = rig::start(arguments.model.as_deref(), setup)?;
     let mut seated = Vec::new();
     for id in 0..SEATS {
-        let mut events = submit(&engine, id, WARM_UP + MEASURED + 300).await?;
+        let mut events = engine.submit(id, WARM_UP + MEASURED + 300).await?;
         token(&mut events).await?;
         seated.push(events);
     }
     // Nothing runs while the queue fills, so that all cases are measured at the same depths.
-    engine.pause().await?;
+    engine.handle.pause().await?;
     let mut queued = Vec::with_capacity(waiting);
     for id in 0..waiting {
-        queued.push(submit(&engine, SEATS + id, 8).await?);
+        queued.push(engine.submit(SEATS + id, 8).await?);
     }
-    engine.resume().await?;
+    engine.handle.resume().await?;
     let mut first = seated.swap_remove(0);
     for _ in 0..WARM_UP {
         token(&mut first).await?;
@@ -94,72 +77,12 @@ async fn measure(arguments: &Arguments, waiting: usize) -> Result<f64> {
         token(&mut first).await?;
     }
     let elapsed = begin.elapsed();
-    let still = engine.stats().await?.snapshot.queued;
+    let still = engine.handle.stats().await?.snapshot.queued;
     if still != waiting {
         bail!("{still} of {waiting} were still waiting at the end");
     }
     engine.shutdown().await?;
-    task.await?;
     Ok(elapsed.as_secs_f64() * 1e3 / MEASURED as f64)
-}
-
-/// A loop over a model of its own.
-fn start(arguments: &Arguments) -> Result<(EngineHandle, tokio::task::JoinHandle<Core<Forward>>)> {
-    let source = arguments.model.clone().map_or(Source::Builtin, Source::Gguf);
-    let mut model = model::load(&source, &LoadOptions::default())?.model;
-    let num_blocks = SEATS * CONTEXT / BLOCK_SIZE;
-    model.allocate_kv(num_blocks, BLOCK_SIZE)?;
-    let scheduler = scheduler::Config {
-        prefix_caching: true,
-        speculative: Speculative::Off,
-        max_num_seqs: SEATS,
-        max_num_batched_tokens: 512,
-        max_model_len: CONTEXT,
-        preemption: Preemption::MostRecent,
-        policy: PolicyConfig::default(),
-        max_stall: None,
-    };
-    let core =
-        Core::new(Config { scheduler, num_blocks, block_size: BLOCK_SIZE, multi_step_count: 1 }, Forward::new(model));
-    let capacity = Capacity { requests: 2 * WAITING[WAITING.len() - 1], tokens: 1 << 30 };
-    let gate = Gate::new(capacity);
-    let home = Home::new(HomeParts {
-        tuning: Tuning { intake: intake::Config { capacity, ..intake::Config::default() }, scheduler },
-        thermal: Thresholds::default(),
-        gate: gate.clone(),
-        clock: Clock::system(),
-        metrics: Metrics::new(),
-        heartbeat: Arc::new(Heartbeat::default()),
-    });
-    let (sender, commands) = mpsc::channel(256);
-    Ok((EngineHandle::new(sender, gate), tokio::spawn(run::run(core, home, commands))))
-}
-
-async fn submit(engine: &EngineHandle, id: usize, max_tokens: usize) -> Result<mpsc::Receiver<Event>> {
-    let raw = RawRequest {
-        prompt: Prompt::Tokens(vec![7; PROMPT]),
-        max_tokens: Some(max_tokens as i64),
-        temperature: Some(0.0),
-        ignore_eos: true,
-        ..RawRequest::default()
-    };
-    let limits = Limits::new(CONTEXT as u32, 2_048, SEATS);
-    let prompt = (0..PROMPT).map(|at| (300 + (id * 31 + at * 17) % 1_500) as u32).collect();
-    let built = raw.check(&limits, 0)?.into_requests(prompt, &[], &limits, || SeqId(id as u64 + 1))?;
-    let permit = engine.permit(1, PROMPT, 0.5)?;
-    Ok(engine.submit(built.requests, permit).await?.1.remove(0))
-}
-
-/// Waits for the next token.
-async fn token(events: &mut mpsc::Receiver<Event>) -> Result<()> {
-    loop {
-        match events.recv().await.context("the engine is gone")? {
-            Event::Admitted { .. } => {}
-            Event::Token(_) => return Ok(()),
-            Event::Finished(_) => bail!("a sequence ended before it was measured"),
-            Event::Failed(error) => return Err(error.into()),
-        }
-    }
 }
 
 fn draw(arguments: &Arguments, times: &[f64]) -> Result<()> {

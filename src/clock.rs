@@ -34,12 +34,24 @@ impl Clock {
         }
     }
 
+    /// The wall clock in milliseconds since 1970, for what outlives the process. A manual clock begins in November 2023.
+    pub fn unix_millis(&self) -> i64 {
+        match &self.0 {
+            Kind::System(_) => unix_millis(),
+            Kind::Manual(_) => 1_700_000_000_000 + self.now().as_millis() as i64,
+        }
+    }
+
     /// Moves a manual clock on. Does nothing to the system's.
     pub fn advance(&self, by: Micros) {
         if let Kind::Manual(micros) = &self.0 {
             micros.fetch_add(by.0, Ordering::SeqCst);
         }
     }
+}
+
+fn unix_millis() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
 /// The wall clock, in seconds since 1970: for dates shown to people, never for durations. 0 when it is set before 1970.

@@ -4,6 +4,8 @@
 //! [`request::Request`] per choice; `workers` picks an engine loop (or `api` relays the request to another server); the loop's inbox queues them in `intake`; between two steps the core admits them to
 //! the `scheduler`, which takes blocks from `kv` and plans token ranges; `model` runs the packed batch in
 //! `spawn_blocking`; `grammar` says which tokens may come; `sampling` draws; events flow back to `generate`, which makes text, and `api` frames it.
+//!
+//! Beside it `jobs` asks the same routes for the lines of batches, and `store` keeps what outlives the process.
 #![deny(unsafe_code)]
 
 pub mod clock;
@@ -14,9 +16,12 @@ pub mod units;
 
 pub mod app;
 pub mod config;
+pub mod jobs;
 pub mod probe;
 
 pub mod api;
+#[cfg(any(feature = "capi", test))]
+pub mod ffi;
 pub mod generate;
 pub mod text;
 
@@ -36,3 +41,4 @@ pub mod metrics;
 
 pub mod client;
 pub mod sim;
+pub mod store;

@@ -14,6 +14,8 @@ pub struct StepReport {
     pub decisions: Vec<(SeqId, Decision)>,
     /// Events of all steps but the last: they were ready before the call came back.
     pub pending_out: usize,
+    /// How long the model computed, where the executor measures it.
+    pub computed: Option<Micros>,
     /// The state after the last of them.
     pub after: Snapshot,
 }
@@ -80,6 +82,25 @@ impl Miss {
             Miss::Off => "off",
             Miss::Declined => "declined",
             Miss::NotFound => "not_found",
+        }
+    }
+}
+
+/// What became of a plan that was made while the step before it ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Confirmed,
+    /// Something came otherwise: an end, a failure, an abort, a guess that was right, a newcomer, another setting.
+    Discarded,
+}
+
+impl Fate {
+    pub const ALL: [Fate; 2] = [Fate::Confirmed, Fate::Discarded];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Fate::Confirmed => "confirmed",
+            Fate::Discarded => "discarded",
         }
     }
 }

@@ -33,7 +33,7 @@ pub struct BatchChunk {
     /// Entries of [`StepBatch::tables`]: logical block `i` of the sequence is `tables[table.start + i]`. Covers at
     /// least `positions[rows.end - 1] + 1` tokens.
     pub table: Range<usize>,
-    /// Whether the logits of the last row are wanted and a token is drawn from them.
+    /// Whether the logits of the last row are wanted and a token is drawn from them; an embedding is complete instead.
     pub sample: bool,
     /// The last so many rows hold guesses. A token is drawn from the row before them and, as long as what was drawn is what
     /// the next row guessed, from the rows after it.
@@ -63,8 +63,13 @@ pub struct Guidance {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     Token(Sampled),
+    /// The pooled hidden states of a prompt, for a sequence that is an embedding's.
+    Embedded(Vec<f32>),
     /// No token: the sequence's grammar leaves only an end, and none that it may draw.
     Complete,
+    /// No token yet: which may be drawn is still being computed. The only outcome of its sequence, which sits the step out
+    /// and is to compute its last known token again.
+    Late,
     /// This sequence alone failed; the others of the step are unaffected.
     Failed(SequenceFault),
 }
@@ -81,6 +86,8 @@ pub struct Sampled {
 pub struct Logprobs {
     /// Of the token that was drawn.
     pub sampled: f32,
+    /// Its place among all tokens, from 1, in the order of `top`.
+    pub rank: usize,
     /// The most likely tokens, best first; ties by lowest id. As many as were asked for.
     pub top: Vec<(TokenId, f32)>,
     /// Of each token of the prompt but the first, where asked for; with the first token that is drawn, else empty.

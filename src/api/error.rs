@@ -85,6 +85,9 @@ pub fn face(error: &RequestError) -> Face {
         E::InvalidValue { param, .. } => Face::bad_request("invalid_value").about(param),
         E::Unsupported { param, .. } => Face::bad_request("unsupported_parameter").about(param),
         E::GrammarTooComplex { param, .. } => Face::bad_request("grammar_too_complex").about(param),
+        E::GrammarBusy { retry_after_s } => {
+            Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("compiler_busy") }
+        }
         E::EmptyPrompt => Face::bad_request("empty_prompt").about("prompt"),
         E::ContextLength { .. } => Face::bad_request("context_length_exceeded"),
         E::Template { .. } => Face::bad_request("invalid_value").about("messages"),
@@ -99,7 +102,7 @@ pub fn face(error: &RequestError) -> Face {
         E::BodyTimeout { .. } => {
             Face::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", "timeout").never_retry().close()
         }
-        E::UnsupportedMediaType | E::UnsupportedEncoding => {
+        E::UnsupportedMediaType | E::UnsupportedEncoding | E::NotMultipart => {
             Face::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, INVALID, "unsupported_media_type").close()
         }
         E::QueueFull { retry_after_s, .. } => Face {
@@ -117,12 +120,20 @@ pub fn face(error: &RequestError) -> Face {
             Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("thermal_limit") }
         }
         E::UnknownName { .. } => Face::new(StatusCode::NOT_FOUND, "not_found_error", "not_found"),
+        E::NotFound { .. } => Face::new(StatusCode::NOT_FOUND, "not_found_error", "not_found"),
+        // More room is the operator's to give, and does not come by asking again.
+        E::StoreFull => {
+            Face::new(StatusCode::INSUFFICIENT_STORAGE, "server_error", "insufficient_storage").never_retry()
+        }
+        E::StoreBusy => Face::overloaded("store_busy"),
+        E::StoreUnavailable => Face::overloaded("store_unavailable"),
         E::ShuttingDown => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("shutting_down") },
         E::EngineStopped => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("worker_unavailable") },
         E::CircuitOpen { retry_after_s } => {
             Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("circuit_open") }
         }
         E::Aborted => Face::server_error("aborted").never_retry(),
+        E::StreamEnded { .. } => Face::bad_request("stream_ended"),
         E::NonFiniteLogits => Face::server_error("non_finite_logits").never_retry(),
         // The client's grammar asked for too much, and would again.
         E::Grammar { .. } => Face::bad_request("grammar_failed"),
@@ -190,6 +201,7 @@ mod tests {
             (E::Template { message: text() }, 400, "invalid_value"),
             (E::TemplateLimit { message: text() }, 400, "template_limit"),
             (E::GrammarTooComplex { param: text(), message: text() }, 400, "grammar_too_complex"),
+            (E::GrammarBusy { retry_after_s: 2 }, 503, "compiler_busy"),
             (E::ModelNotFound { model: text() }, 404, "model_not_found"),
             (E::RouteNotFound { path: text() }, 404, "not_found"),
             (E::Forbidden { message: text() }, 403, "forbidden"),
@@ -204,10 +216,16 @@ mod tests {
             (E::BatchTimeout { waited_ms: 8 }, 504, "batch_timeout"),
             (E::ThermalLimit { retry_after_s: 8 }, 503, "thermal_limit"),
             (E::UnknownName { what: "policy", name: text(), valid: text() }, 404, "not_found"),
+            (E::NotFound { what: "file", id: text() }, 404, "not_found"),
+            (E::NotMultipart, 415, "unsupported_media_type"),
+            (E::StoreFull, 507, "insufficient_storage"),
+            (E::StoreBusy, 503, "store_busy"),
+            (E::StoreUnavailable, 503, "store_unavailable"),
             (E::ShuttingDown, 503, "shutting_down"),
             (E::EngineStopped, 503, "worker_unavailable"),
             (E::CircuitOpen { retry_after_s: 8 }, 503, "circuit_open"),
             (E::Aborted, 500, "aborted"),
+            (E::StreamEnded { why: "it was deleted" }, 400, "stream_ended"),
             (E::NonFiniteLogits, 500, "non_finite_logits"),
             (E::Grammar { message: text() }, 400, "grammar_failed"),
             (E::StepFailed, 500, "step_failed"),
@@ -223,7 +241,11 @@ mod tests {
             let response = ApiError(error).into_response();
             assert_eq!(response.status(), status, "{message}");
             assert_eq!(response.headers()["content-type"], "application/json");
-            assert_eq!(response.headers().contains_key("retry-after"), matches!(status, 429 | 503 | 504), "{message}");
+            assert_eq!(
+                response.headers().contains_key("retry-after"),
+                matches!(status, 429 | 503 | 504) && !["store_busy", "store_unavailable"].contains(&code),
+                "{message}"
+            );
             // Both SDKs retry 408, 429 and all of 500 and above unless told otherwise.
             assert_eq!(response.headers().contains_key("x-should-retry"), face.never_retry);
             let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();

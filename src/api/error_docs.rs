@@ -33,6 +33,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             },
             "a schema or grammar is larger, deeper or harder to compile than the server allows",
         ),
+        (
+            E::GrammarBusy { retry_after_s: 2 },
+            "a schema or grammar waited for others to be compiled, five times as long as its own compilation may take",
+        ),
         (E::EmptyPrompt, "`prompt` or one of its entries is empty"),
         (E::ContextLength { prompt: 1_200, limit: 1_024 }, "the prompt leaves no room for a token in the context"),
         (
@@ -64,7 +68,7 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             "the first token is expected after the request's deadline",
         ),
         (
-            E::Grammar { message: text("Too many items (limit 50000)") },
+            E::Grammar { message: text("Too many items (limit 8000)") },
             "the completion met a limit of its own grammar; a part of it may have been sent",
         ),
         (
@@ -76,6 +80,11 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             E::UnknownName { what: "policy", name: text("fast"), valid: text("fair, latency_first, throughput_first") },
             "an `/admin` route names what does not exist",
         ),
+        (E::NotFound { what: "file", id: text("file-17") }, "a file or a batch that is not there, or not any more"),
+        (E::NotMultipart, "an upload that is no form"),
+        (E::StoreFull, "the disk is full, or the store has its `store.max_mib`; what was acknowledged is kept"),
+        (E::StoreBusy, "another process has kept the store's lock for longer than 5 s"),
+        (E::StoreUnavailable, "the store's database does not answer"),
         (E::ShuttingDown, "the server drains; the request did not run to its end"),
         (
             E::EngineStopped,
@@ -86,6 +95,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             "every worker that could take the request has failed too often in a row (`health.failure_threshold`)",
         ),
         (E::Aborted, "the operator ended the request"),
+        (
+            E::StreamEnded { why: "another request of its conversation has begun" },
+            "a stream with `X-Conversation-Id` was deleted, replaced, or pushed out while somebody read it, or its reader was too slow",
+        ),
         (E::NonFiniteLogits, "the model computed NaN or infinities for this request; others are not affected"),
         (E::StepFailed, "the forward pass failed on this request alone; others are not affected"),
         (E::Internal, "a bug of ours, caught"),
@@ -154,7 +167,7 @@ fn every_variant_is_in_the_table_once() {
 /// The SDKs decide by status unless told otherwise; what they are told must agree with the table.
 #[test]
 fn client_faults_are_never_5xx_and_never_worth_a_retry() {
-    let ours: BTreeSet<u16> = [408, 429, 500, 503, 504].into();
+    let ours: BTreeSet<u16> = [408, 429, 500, 503, 504, 507].into();
     for (error, _) in examples() {
         let face = face(&error);
         let status = face.status.as_u16();

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use bytes::BytesMut;
+use http_body_util::BodyExt;
 use serde_json::{Map, Value};
 
 use crate::request::RequestError;
@@ -33,7 +34,13 @@ pub async fn read_whole(
     request: Request<Body>,
     limits: BodyLimits,
 ) -> Result<(Bytes, Map<String, Value>), RequestError> {
-    check_headers(request.headers(), limits)?;
+    if let Err(error) = check_headers(request.headers(), limits) {
+        // Who waits to be asked for the body reads the answer first.
+        if !request.headers().contains_key(header::EXPECT) {
+            discard(&mut request.into_body()).await;
+        }
+        return Err(error);
+    }
     let bytes = read(request.into_body(), limits).await?;
     // serde_json refuses nesting beyond 128 levels, lone surrogates and invalid UTF-8.
     match serde_json::from_slice(&bytes) {
@@ -70,15 +77,45 @@ fn is_json(content_type: &str) -> bool {
     })
 }
 
-async fn read(body: Body, limits: BodyLimits) -> Result<Bytes, RequestError> {
-    let whole = Limited::new(body, limits.max_bytes).collect();
-    match tokio::time::timeout(limits.read_timeout, whole).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(RequestError::BodyTooLarge { limit: limits.max_bytes }),
-        Ok(Err(_)) => Err(RequestError::InvalidJson { message: "it ended early".into() }),
-        Err(_) => Err(RequestError::BodyTimeout { seconds: limits.read_timeout.as_secs() }),
+async fn read(mut body: Body, limits: BodyLimits) -> Result<Bytes, RequestError> {
+    let whole = async {
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let ended_early = |_| RequestError::InvalidJson { message: "it ended early".into() };
+            let Ok(data) = frame.map_err(ended_early)?.into_data() else { continue };
+            if bytes.len() + data.len() > limits.max_bytes {
+                return Err(RequestError::BodyTooLarge { limit: limits.max_bytes });
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(bytes.freeze())
+    };
+    let read = tokio::time::timeout(limits.read_timeout, whole).await;
+    let seconds = limits.read_timeout.as_secs();
+    let read = read.unwrap_or(Err(RequestError::BodyTimeout { seconds }));
+    if matches!(read, Err(RequestError::BodyTooLarge { .. })) {
+        discard(&mut body).await;
     }
+    read
 }
+
+/// Reads on and forgets: many clients (Node's `fetch`, Python's `urllib`) see a connection that closes while they write as
+/// a network error, and never read the answer. Bounded, so that nobody can keep us reading.
+async fn discard(body: &mut Body) {
+    let rest = async {
+        let mut left = MOST_DISCARDED;
+        while let Some(Ok(frame)) = body.frame().await {
+            let size = frame.data_ref().map_or(0, Bytes::len);
+            let Some(rest) = left.checked_sub(size) else { break };
+            left = rest;
+        }
+    };
+    let _ = tokio::time::timeout(LONGEST_DISCARD, rest).await;
+}
+
+/// Of a body that is refused.
+const MOST_DISCARDED: usize = 64 << 20;
+const LONGEST_DISCARD: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

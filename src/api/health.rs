@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::error::{ErrorCode, object_of};
+use super::openapi::shapes::errors::ErrorAnswer;
 use crate::workers::{Pool, Unready};
 
 /// What readiness depends on.
@@ -55,11 +56,13 @@ impl Health {
 }
 
 /// The process answers.
+#[utoipa::path(get, path = "/health/live", operation_id = "live", tag = "probes", responses((status = 200, description = "`{\"status\": \"ok\"}`", body = serde_json::Value)))]
 pub async fn live() -> Response {
     Json(json!({"status": "ok"})).into_response()
 }
 
 /// Requests will be served.
+#[utoipa::path(get, path = "/health/ready", operation_id = "ready_now", tag = "probes", responses((status = 200, description = "`{\"status\": \"ok\"}`", body = serde_json::Value), (status = 503, description = "Not yet, or no longer", body = ErrorAnswer)))]
 pub async fn ready(State(health): State<Arc<Health>>) -> Response {
     match health.ready() {
         Ok(()) => Json(json!({"status": "ok"})).into_response(),

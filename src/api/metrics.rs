@@ -16,6 +16,8 @@ use super::Front;
 use super::error::ErrorCode;
 use crate::metrics::{Metrics, Outcome, Route};
 
+/// Prometheus' text format.
+#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "probes", responses((status = 200, description = "All series", body = String, content_type = "text/plain")))]
 pub async fn text(Extract(front): Extract<Front>) -> Response {
     front.workers.publish();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], front.metrics.render()).into_response()
@@ -35,9 +37,20 @@ pub fn route(path: &str) -> Route {
     match path.strip_prefix("/v1").unwrap_or(path) {
         "/completions" => Route::Completions,
         "/chat/completions" => Route::Chat,
-        "/tokenize" | "/detokenize" => Route::Tokenize,
+        "/embeddings" => Route::Embeddings,
+        "/rerank" => Route::Rerank,
+        "/responses" => Route::Responses,
+        "/messages" => Route::Messages,
+        "/tokenize"
+        | "/detokenize"
+        | "/chat/completions/render"
+        | "/chat/completions/input_tokens"
+        | "/responses/input_tokens"
+        | "/messages/count_tokens" => Route::Tokenize,
         "/metrics" => Route::Metrics,
         "/ping" | "/ready" => Route::Health,
+        path if path == "/files" || path.starts_with("/files/") => Route::Files,
+        path if path == "/batches" || path.starts_with("/batches/") => Route::Batches,
         path if path == "/models" || path.starts_with("/models/") => Route::Models,
         path if path.starts_with("/admin/") => Route::Admin,
         path if path == "/health" || path.starts_with("/health/") => Route::Health,
@@ -151,6 +164,9 @@ mod tests {
             ("/admin/state", Route::Admin),
             ("/v1/models/org/name", Route::Models),
             ("/health/live", Route::Health),
+            ("/v1/files", Route::Files),
+            ("/v1/files/file-1/content", Route::Files),
+            ("/v1/batches/batch_1/cancel", Route::Batches),
             ("/ping", Route::Health),
             ("/metrics", Route::Metrics),
             ("/v1/modelsX", Route::Other),

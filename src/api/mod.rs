@@ -4,8 +4,9 @@
 //! serve.rs   accept loop: header timeout, write stalls, connection cap, drain
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
 //! relay/     requests that another server answers, where there are such
-//! extract.rs body, bounded in bytes and time ─▶ openai/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
-//! admin/     what the operator sees and changes
+//! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
+//! admin/     what the operator sees and changes; openapi/ what all of it looks like
+//! inside.rs  the lines of batches, which ask the same routes
 //! error.rs   every error's status, object and headers
 //! ```
 //! A dropped client drops the handler or its body, which drops the `Generation`, which aborts.
@@ -15,11 +16,14 @@
 //! only, so a saturated engine does not delay them.
 
 mod admin;
+mod anthropic;
 pub mod error;
 mod extract;
 pub mod health;
+mod inside;
 mod metrics;
 mod openai;
+mod openapi;
 mod relay;
 mod replay;
 mod request_id;
@@ -31,12 +35,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{FromRef, Request};
-use axum::http::Method;
+use axum::extract::{DefaultBodyLimit, FromRef, Request};
+use axum::http::{Method, Uri};
 use axum::middleware::from_fn;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
+use axum::routing::{MethodRouter, any, get, post};
 use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -44,6 +48,7 @@ use crate::clock::Clock;
 use crate::generate::Generator;
 use crate::metrics::Metrics;
 use crate::request::RequestError;
+use crate::store::Store;
 use crate::workers::Pool;
 use error::ApiError;
 use relay::Relay;
@@ -52,6 +57,7 @@ pub use admin::Access;
 pub use admin::advice::Canaries;
 pub use extract::BodyLimits;
 pub use health::Health;
+pub use inside::answerer;
 pub use replay::Replays;
 pub use serve::{ServeConfig, serve};
 
@@ -66,6 +72,11 @@ pub struct Front {
     /// For `/admin`, traces and relays; completions of the server's own model go through its generator.
     pub workers: Pool,
     pub admin: Access,
+    pub store: Store,
+    /// Told when a batch came, or is to be cancelled.
+    pub batches: Arc<Notify>,
+    /// Of an upload.
+    pub max_file_bytes: usize,
     /// Told when the operator asks for a drain.
     pub drain: Arc<Notify>,
     /// The strategy on trial.
@@ -109,10 +120,10 @@ impl FromRef<Front> for Arc<Health> {
     }
 }
 
-/// Every route of a server with a model of its own. What its other workers answer is relayed.
+/// Every route of a server with a model of its own; `/openapi.json` tells of each. What its other workers answer is relayed.
 pub fn router(state: State) -> Router {
     let front = state.front.clone();
-    let mut openai = openai_routes().with_state(state.clone());
+    let mut openai = of(openai_routes()).with_state(state.clone());
     if front.workers.has_upstreams() {
         let relay = Relay { front: front.clone(), generator: Some(state.generator) };
         openai = openai.layer(from_fn_with_state(relay, relay::layer));
@@ -120,40 +131,79 @@ pub fn router(state: State) -> Router {
     whole(openai.clone(), openai, front)
 }
 
-/// Every route of a server that has no model of its own: whatever is below `/v1` is for those that have one.
+/// Every route of a server that has no model of its own: whatever is below `/v1` is for those that have one, but for files and
+/// batches, whose lines are relayed.
 pub fn relay_router(front: Front) -> Router {
     let relay = Relay { front: front.clone(), generator: None };
     let v1 = Router::new().fallback(relay::handle).with_state(relay.clone());
-    const BARE: [&str; 7] =
-        ["/completions", "/chat/completions", "/embeddings", "/tokenize", "/detokenize", "/models", "/models/{*id}"];
-    let bare = BARE.into_iter().fold(Router::new(), |router, path| router.route(path, any(relay::handle)));
+    let bare = openai_routes().into_iter().filter(|(path, _)| !OURS_ALONE.contains(path));
+    let bare = bare.fold(Router::new(), |router, (path, _)| router.route(path, any(relay::handle)));
     whole(v1, bare.with_state(relay), front)
 }
 
-/// OpenAI's routes, and those of others that belong to a model.
-fn openai_routes() -> Router<State> {
-    Router::new()
-        .route("/completions", post(openai::completions::handle))
-        .route("/chat/completions", post(openai::chat::handle))
-        .route("/tokenize", post(openai::tokenize::tokenize))
-        .route("/detokenize", post(openai::tokenize::detokenize))
-        .route("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete))
-        .route("/models", get(openai::models::list))
-        .route("/models/{*id}", get(openai::models::one))
+/// What is kept in this process and at no other server.
+const OURS_ALONE: [&str; 1] = ["/stream/{id}"];
+
+/// The routes that need a model: OpenAI's, Anthropic's, and those of other servers. With and without `/v1`.
+fn openai_routes() -> Vec<(&'static str, MethodRouter<State>)> {
+    vec![
+        ("/completions", post(openai::completions::handle)),
+        ("/chat/completions", post(openai::chat::handle)),
+        ("/chat/completions/render", post(openai::render::render)),
+        ("/chat/completions/input_tokens", post(openai::render::input_tokens)),
+        ("/responses", post(openai::responses::handle)),
+        ("/responses/input_tokens", post(openai::responses::input_tokens)),
+        ("/messages", post(anthropic::handle)),
+        ("/messages/count_tokens", post(anthropic::count_tokens)),
+        ("/embeddings", post(openai::embeddings::handle)),
+        ("/rerank", post(openai::rerank::handle)),
+        ("/tokenize", post(openai::tokenize::tokenize)),
+        ("/detokenize", post(openai::tokenize::detokenize)),
+        ("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete)),
+        ("/models", get(openai::models::list)),
+        ("/models/{*id}", get(openai::models::one)),
+    ]
+}
+
+/// The Batch API, which every server has: its lines ask the routes above, whoever answers them. With and without `/v1`.
+fn batch_routes() -> Vec<(&'static str, MethodRouter<Front>)> {
+    vec![
+        // An upload is bounded by its own limit, as it comes.
+        ("/files", get(openai::files::list).merge(post(openai::files::upload).layer(DefaultBodyLimit::disable()))),
+        ("/files/{id}", get(openai::files::one).delete(openai::files::delete)),
+        ("/files/{id}/content", get(openai::files::content)),
+        ("/batches", get(openai::batches::list).post(openai::batches::create)),
+        ("/batches/{id}", get(openai::batches::one)),
+        ("/batches/{id}/cancel", post(openai::batches::cancel)),
+    ]
+}
+
+/// Routes for probes, scrapers and readers.
+fn plain_routes() -> Vec<(&'static str, MethodRouter<Front>)> {
+    vec![
+        ("/health/live", get(health::live)),
+        ("/health/ready", get(health::ready)),
+        ("/health", get(health::ready)),
+        ("/ready", get(health::ready)),
+        ("/ping", get(health::ready)),
+        ("/metrics", get(metrics::text)),
+        ("/openapi.json", get(openapi::document)),
+        ("/docs", get(openapi::page)),
+    ]
+}
+
+fn of<S: Clone + Send + Sync + 'static>(routes: Vec<(&'static str, MethodRouter<S>)>) -> Router<S> {
+    routes.into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods))
 }
 
 /// `v1` below that, `bare` without it, and what every server answers.
 fn whole(v1: Router, bare: Router, front: Front) -> Router {
-    let router = Router::new()
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
-        .route("/health", get(health::ready))
-        .route("/ready", get(health::ready))
-        .route("/ping", get(health::ready))
-        .route("/metrics", get(metrics::text))
+    let batches = of(batch_routes()).with_state(front.clone());
+    let router = of(plain_routes())
         .nest("/admin", admin::router(&front))
         .with_state(front.clone())
-        .nest("/v1", v1)
+        .nest("/v1", batches.clone().merge(v1))
+        .merge(batches)
         .merge(bare)
         .fallback(no_route)
         .method_not_allowed_fallback(no_method);
@@ -169,13 +219,23 @@ fn layered(router: Router, front: Front) -> Router {
         .layer(from_fn(request_id::layer))
 }
 
-async fn no_route(request: Request) -> ApiError {
+async fn no_route(request: Request) -> Response {
     const SHOWN: usize = 200;
-    ApiError(RequestError::RouteNotFound { path: request.uri().path().chars().take(SHOWN).collect() })
+    let path = request.uri().path();
+    refused(path, RequestError::RouteNotFound { path: path.chars().take(SHOWN).collect() })
 }
 
-async fn no_method(method: Method) -> ApiError {
-    ApiError(RequestError::MethodNotAllowed { method: method.as_str().chars().take(20).collect() })
+async fn no_method(method: Method, uri: Uri) -> Response {
+    refused(uri.path(), RequestError::MethodNotAllowed { method: method.as_str().chars().take(20).collect() })
+}
+
+/// An error in the shape that the path's clients know.
+fn refused(path: &str, error: RequestError) -> Response {
+    let messages = path.strip_prefix("/v1").unwrap_or(path).strip_prefix("/messages");
+    match messages {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => anthropic::MessagesError(error).into_response(),
+        _ => ApiError(error).into_response(),
+    }
 }
 
 /// The panic's message stays in the log (the hook has written it): it may hold a prompt's text.
@@ -185,6 +245,8 @@ fn caught(metrics: &Metrics, _panic: Box<dyn Any + Send>) -> Response {
     ApiError(RequestError::Internal).into_response()
 }
 
+#[cfg(test)]
+mod batch_tests;
 #[cfg(test)]
 mod error_docs;
 #[cfg(test)]

@@ -17,13 +17,14 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use super::{error, sse};
 use crate::clock::Clock;
 use crate::request::RequestError;
 use crate::units::Micros;
 
 /// Of the payloads that one stream keeps; beyond it the oldest are gone.
 const MAX_BYTES: usize = 4 << 20;
-/// Streams that are kept; beyond it the oldest is gone.
+/// Streams that are kept; beyond it one that has ended is gone, or the oldest.
 const MAX_STREAMS: usize = 256;
 /// How long a stream can be read after its end.
 const KEPT: Micros = Micros(300 * 1_000_000);
@@ -92,11 +93,13 @@ impl Replays {
         let began = clock.now();
         streams.retain(|_, entry| !entry.ring.is_over(began));
         if streams.len() >= MAX_STREAMS {
-            let oldest = streams.iter().min_by_key(|(_, entry)| entry.began).map(|(id, _)| id.clone());
-            oldest.and_then(|id| streams.remove(&id)).inspect(Entry::end);
+            let first_to_go = |(_, entry): &(&String, &Entry)| (!entry.ring.has_ended(), entry.began);
+            let oldest = streams.iter().min_by_key(first_to_go).map(|(id, _)| id.clone());
+            oldest.and_then(|id| streams.remove(&id)).inspect(|entry| entry.end("too many streams are kept", began));
         }
         let entry = Entry { ring: ring.clone(), task: task.abort_handle(), began };
-        streams.insert(id, entry).inspect(Entry::end);
+        let before = streams.insert(id, entry);
+        before.inspect(|entry| entry.end("another request of its conversation has begun", began));
         ring.read(0)
     }
 
@@ -107,32 +110,39 @@ impl Replays {
             streams.retain(|_, entry| !entry.ring.is_over(now));
             streams.get(id).map(|entry| entry.ring.clone()).ok_or_else(|| unknown(id))?
         };
-        let first = lock(&ring.kept).first;
+        let (first, end, ended) = {
+            let kept = lock(&ring.kept);
+            (kept.first, kept.first + kept.payloads.len() as u64, kept.ended.is_some())
+        };
         if from < first {
             return Err(RequestError::invalid("from", format!("is {from}, but the oldest that is kept is {first}")));
+        }
+        // Who has read everything asks for what comes next, and hears that nothing does.
+        if ended && from > end {
+            return Err(RequestError::invalid("from", format!("is {from}, but the stream ended with {end} payloads")));
         }
         Ok(ring.read(from))
     }
 
     /// Ends the stream `id` and forgets it.
-    pub fn delete(&self, id: &str) -> Result<(), RequestError> {
+    pub fn delete(&self, id: &str, now: Micros) -> Result<(), RequestError> {
         let entry = lock(&self.streams).remove(id).ok_or_else(|| unknown(id))?;
-        entry.end();
+        entry.end("it was deleted", now);
         Ok(())
     }
 }
 
 impl Drop for Replays {
     fn drop(&mut self) {
-        lock(&self.streams).values().for_each(Entry::end);
+        lock(&self.streams).values().for_each(|entry| entry.end("the server is ending", Micros::ZERO));
     }
 }
 
 impl Entry {
-    /// Dropping the frames aborts what they come from. Readers hear no more.
-    fn end(&self) {
+    /// Dropping the frames aborts what they come from. Readers of a stream that was under way hear why there is no more.
+    fn end(&self, why: &'static str, now: Micros) {
         self.task.abort();
-        self.ring.end(Micros::ZERO);
+        self.ring.cut(why, now);
     }
 }
 
@@ -155,35 +165,84 @@ impl Ring {
         self.more.notify_waiters();
     }
 
+    /// Ends a stream in its middle.
+    fn cut(&self, why: &'static str, now: Micros) {
+        if !self.has_ended() {
+            last_words(why).into_iter().for_each(|payload| self.push(payload));
+        }
+        self.end(now);
+    }
+
+    fn has_ended(&self) -> bool {
+        lock(&self.kept).ended.is_some()
+    }
+
     fn is_over(&self, now: Micros) -> bool {
         lock(&self.kept).ended.is_some_and(|ended| now.since(ended) > KEPT)
     }
 
-    /// A reader so slow that its next payload is gone ends there.
+    /// The payloads from number `from` on. A reader so slow that its next payload is gone hears so and ends there; one that
+    /// has everything of a stream that has ended hears `[DONE]`.
     fn read(self: Arc<Ring>, from: u64) -> BoxStream<'static, Event> {
-        let next = |(ring, at): (Arc<Ring>, u64)| async move {
-            loop {
-                let mut more = std::pin::pin!(ring.more.notified());
-                // From here on no push is missed.
-                more.as_mut().enable();
-                {
-                    let kept = lock(&ring.kept);
-                    let index = at.checked_sub(kept.first)? as usize;
-                    if let Some(payload) = kept.payloads.get(index) {
-                        let event = Event::default().id(at.to_string()).data(payload);
-                        drop(kept);
-                        let state = (ring.clone(), at + 1);
-                        return Some((event, state));
-                    }
-                    if kept.ended.is_some() {
-                        return None;
-                    }
-                }
-                more.await;
-            }
-        };
-        unfold((self, from), next).boxed()
+        let heard = unfold(Reader { ring: self, at: from, begins_at: from, last: None }, |mut reader| async move {
+            let event = reader.next().await?;
+            Some((event, reader))
+        });
+        heard.boxed()
     }
+}
+
+/// Where a client is in a stream.
+struct Reader {
+    ring: Arc<Ring>,
+    at: u64,
+    begins_at: u64,
+    /// What is said instead of payloads that are gone, and then nothing.
+    last: Option<VecDeque<String>>,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(last) = &mut self.last {
+                return last.pop_front().map(|payload| Event::default().data(payload));
+            }
+            let ring = self.ring.clone();
+            let mut more = std::pin::pin!(ring.more.notified());
+            // From here on no push is missed.
+            more.as_mut().enable();
+            match self.look() {
+                Some(event) => return Some(event),
+                None if self.last.is_none() => more.await,
+                None => {}
+            }
+        }
+    }
+
+    /// The next payload. `None` while there is none, or when `last` has what is left to say.
+    fn look(&mut self) -> Option<Event> {
+        let kept = lock(&self.ring.kept);
+        let Some(index) = self.at.checked_sub(kept.first) else {
+            self.last = Some(last_words("this reader was too slow: its next payload is gone").into());
+            return None;
+        };
+        if let Some(payload) = kept.payloads.get(index as usize) {
+            let event = Event::default().id(self.at.to_string()).data(payload);
+            self.at += 1;
+            return Some(event);
+        }
+        if kept.ended.is_some() {
+            // Who came for the rest of a stream that has none.
+            let nothing_read = self.at == self.begins_at;
+            self.last = Some(nothing_read.then(|| sse::DONE.to_owned()).into_iter().collect());
+        }
+        None
+    }
+}
+
+/// No stream ends without a word.
+fn last_words(why: &'static str) -> [String; 2] {
+    [sse::data(&error::object(&RequestError::StreamEnded { why })), sse::DONE.to_owned()]
 }
 
 fn unknown(id: &str) -> RequestError {
@@ -214,9 +273,12 @@ mod tests {
         let said = futures_util::stream::iter(["a", "b", "c"].map(str::to_owned));
         let first = replays.begin("x".into(), &clock, said);
         assert_eq!(payloads(first).await, 3);
-        for (from, left) in [(0, 3), (2, 1), (3, 0), (9, 0)] {
+        // Behind its end there is one word: that it has ended.
+        for (from, left) in [(0, 3), (2, 1), (3, 1)] {
             assert_eq!(payloads(replays.read("x", from, clock.now()).unwrap()).await, left);
         }
+        let beyond = replays.read("x", 9, clock.now()).err();
+        assert!(matches!(beyond, Some(RequestError::InvalidValue { param, .. }) if param == "from"));
         clock.advance(Micros(KEPT.0 + 1));
         assert!(replays.read("x", 0, clock.now()).is_err(), "forgotten");
     }
@@ -240,9 +302,45 @@ mod tests {
         let (replays, clock) = (Replays::default(), Clock::manual());
         let endless = replays.begin("x".into(), &clock, futures_util::stream::pending());
         let next = replays.begin("x".into(), &clock, futures_util::stream::iter(["a".to_owned()]));
-        assert_eq!((payloads(endless).await, payloads(next).await), (0, 1));
-        replays.delete("x").unwrap();
-        assert!(replays.delete("x").is_err());
+        // An error and `[DONE]`: no stream ends without a word.
+        assert_eq!((payloads(endless).await, payloads(next).await), (2, 1));
+        replays.delete("x", clock.now()).unwrap();
+        assert!(replays.delete("x", clock.now()).is_err());
+    }
+
+    #[tokio::test]
+    async fn who_reads_a_stream_that_is_deleted_hears_so() {
+        let (replays, clock) = (Replays::default(), Clock::manual());
+        let said = futures_util::stream::iter(["a".to_owned()]).chain(futures_util::stream::pending());
+        let mut reader = replays.begin("x".into(), &clock, said);
+        let _ = reader.next().await.expect("its first payload");
+        replays.delete("x", clock.now()).unwrap();
+        assert_eq!(payloads(reader).await, 2);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_falls_behind_hears_so() {
+        let (replays, clock) = (Replays::default(), Clock::manual());
+        let large = futures_util::stream::iter((0..9).map(|_| "x".repeat(MAX_BYTES / 3)));
+        let slow = replays.begin("x".into(), &clock, large);
+        while replays.read("x", 0, clock.now()).is_ok() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(payloads(slow).await, 2);
+    }
+
+    #[tokio::test]
+    async fn streams_that_have_ended_give_way_first() {
+        let (replays, clock) = (Replays::default(), Clock::manual());
+        let live = replays.begin("live".into(), &clock, futures_util::stream::pending());
+        for n in 0..MAX_STREAMS + 5 {
+            clock.advance(Micros(1));
+            let ended = replays.begin(format!("ended-{n}"), &clock, futures_util::stream::iter(["a".to_owned()]));
+            assert_eq!(payloads(ended).await, 1);
+        }
+        assert!(replays.read("live", 0, clock.now()).is_ok());
+        assert!(replays.read("ended-0", 0, clock.now()).is_err());
+        drop(live);
     }
 
     #[test]

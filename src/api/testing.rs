@@ -14,14 +14,21 @@ use crate::engine::EngineHandle;
 use crate::engine::command::{Accepted, EngineCommand, Submission};
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::permit::Gate;
-use crate::generate::{GeneratorParts, GrammarConfig};
+use crate::generate::{Embeddings, GeneratorParts, GrammarConfig};
 use crate::intake::Capacity;
 use crate::request::{Event, FinishReason, Limits};
 use crate::step::{Logprobs, Sampled};
+use crate::store::{self, Store};
 use crate::text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
 use crate::units::TokenId;
 
 pub const CONTEXT: u32 = 64;
+
+/// As Qwen3's, in short.
+pub const QWEN: &str = "{% if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>{% endif %}\
+    {% for m in messages %}{{ m.role }}:{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}\
+    {% for call in m.tool_calls %}<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>{% endfor %};{% endfor %}\
+    {% if add_generation_prompt %}A:{% if enable_thinking %}<think>\n{% endif %}{% endif %}";
 
 /// Everything but the loop, whose end of the command channel the test holds.
 pub struct Scene {
@@ -62,6 +69,7 @@ impl Scene {
             aliases: vec!["tiny".into()],
             parsers: ParserChoices::default(),
             grammars: GrammarConfig::default(),
+            embeddings: Embeddings { width: 4, ..Embeddings::default() },
         });
         let health = Health::new(workers.clone());
         health.loaded();
@@ -73,6 +81,9 @@ impl Scene {
             clock,
             workers,
             admin: Access::Any,
+            store: Store::new(store::Config::memory()),
+            batches: Arc::default(),
+            max_file_bytes: 1 << 20,
             drain: Arc::default(),
             canaries: Arc::default(),
         };
@@ -122,6 +133,19 @@ impl Scene {
     }
 }
 
+/// The prompt that the engine gets for `body`.
+pub async fn prompt_of(template: &str, path: &'static str, body: Value) -> String {
+    let mut scene = Scene::with(template, 4_096);
+    let state = scene.state.clone();
+    let client = tokio::spawn(async move { answer(&state, json_post(path, &body)).await });
+    let group = submitted(scene.commands.recv().await.unwrap());
+    let ids = group[0].request.prompt().to_vec();
+    group[0].events.try_send(Event::Finished(FinishReason::Length)).unwrap();
+    assert_eq!(client.await.unwrap().status, 200);
+    let bytes: Vec<u8> = ids.iter().flat_map(|&id| scene.tokenizer.token_bytes(id).to_vec()).collect();
+    String::from_utf8(bytes).unwrap()
+}
+
 /// Accepts a submission; aborts are none.
 pub fn submitted(command: EngineCommand) -> Vec<Submission> {
     match command {
@@ -139,7 +163,7 @@ pub fn token(token: TokenId) -> Event {
 }
 
 pub fn token_with(token: TokenId, sampled: f32, top: Vec<(TokenId, f32)>) -> Event {
-    Event::Token(Sampled { token, logprobs: Some(Logprobs { sampled, top, prompt: Vec::new() }) })
+    Event::Token(Sampled { token, logprobs: Some(Logprobs { sampled, rank: 1, top, prompt: Vec::new() }) })
 }
 
 pub fn json_post(path: &str, body: &Value) -> Request<Body> {

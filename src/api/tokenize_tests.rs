@@ -69,3 +69,26 @@ async fn what_makes_no_sense_is_refused_with_its_parameter() {
     let (status, error) = scene.refused("/tokenize", json!({"prompt": long})).await;
     assert_eq!((status, error["code"].as_str()), (400, Some("context_length_exceeded")));
 }
+
+/// As the chat itself would be read, tools and the template's options included.
+#[tokio::test]
+async fn chats_are_tokenised_with_their_tools() {
+    let mut scene = Scene::with(QWEN, 4_096);
+    let tool = json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}});
+    let chat = json!({
+        "messages": [{"role": "user", "content": "hi"}], "tools": [tool], "chat_template_kwargs": {"enable_thinking": true},
+    });
+    let tokens = post(&mut scene, "/tokenize", chat.clone()).await;
+    let rendered = post(&mut scene, "/v1/chat/completions/render", chat.clone()).await;
+    assert_eq!(tokens["tokens"], rendered["token_ids"]);
+    let prompt = rendered["prompt"].as_str().unwrap();
+    assert!(prompt.starts_with("<tools>") && prompt.ends_with("A:<think>\n"), "{prompt}");
+    let mut silent = chat;
+    silent["tool_choice"] = json!("none");
+    silent["add_generation_prompt"] = json!(false);
+    let (status, error) = scene.refused("/tokenize", json!({"prompt": "hi", "tools": silent["tools"]})).await;
+    assert_eq!((status, error["param"].as_str()), (400, Some("tools")), "tools are for chats");
+    let fewer = post(&mut scene, "/tokenize", silent).await;
+    let text = post(&mut scene, "/detokenize", json!({"tokens": fewer["tokens"]})).await;
+    assert_eq!(text["prompt"], "user:hi;");
+}

@@ -7,12 +7,6 @@ use crate::request::{Event, FinishReason};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// As Qwen3's, in short.
-const QWEN: &str = "{% if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>{% endif %}\
-    {% for m in messages %}{{ m.role }}:{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}\
-    {% for call in m.tool_calls %}<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>{% endfor %};{% endfor %}\
-    {% if add_generation_prompt %}A:{% if enable_thinking %}<think>\n{% endif %}{% endif %}";
-
 fn tool(name: &str) -> Value {
     json!({"type": "function", "function": {"name": name, "description": "d",
         "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}})
@@ -33,15 +27,7 @@ async fn answered(body: Value, text: &str, reason: FinishReason) -> Answer {
 
 /// The prompt that the engine gets for `body`.
 async fn prompt(template: &str, body: Value) -> String {
-    let mut scene = Scene::with(template, 4_096);
-    let state = scene.state.clone();
-    let client = tokio::spawn(async move { answer(&state, json_post(CHAT, &body)).await });
-    let group = submitted(scene.commands.recv().await.unwrap());
-    let ids = group[0].request.prompt().to_vec();
-    group[0].events.try_send(Event::Finished(FinishReason::Length)).unwrap();
-    assert_eq!(client.await.unwrap().status, 200);
-    let bytes: Vec<u8> = ids.iter().flat_map(|&id| scene.tokenizer.token_bytes(id).to_vec()).collect();
-    String::from_utf8(bytes).unwrap()
+    prompt_of(template, CHAT, body).await
 }
 
 const TWO: &str = "<think>\nlook 日\n</think>\n\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"place\": \"Köln\"}}\n</tool_call>\n\

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::engine::control::Tuning;
 use crate::engine::core;
 use crate::engine::forward::Forward;
-use crate::generate::{Generator, GeneratorParts, GrammarConfig};
+use crate::generate::{Embeddings, Generator, GeneratorParts, GrammarConfig};
 use crate::model::{self, LoadedModel, Model, TokenizerSource};
 use crate::request::Limits;
 use crate::scheduler;
@@ -32,6 +32,7 @@ pub struct Served {
     pub template: Option<ChatTemplate>,
     pub eos: Vec<crate::units::TokenId>,
     pub limits: Limits,
+    pub embeddings: Embeddings,
     /// Its own name.
     pub id: String,
     /// The same for the same program, model and backend.
@@ -57,6 +58,10 @@ pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
         template: chat_template(&loaded)?,
         eos: loaded.eos.clone(),
         limits: Limits { defaults: loaded.defaults, ..limits },
+        embeddings: Embeddings {
+            pooling: config.model.pooling.or(loaded.pooling).unwrap_or_default(),
+            width: loaded.model.width(),
+        },
         id: loaded.id.clone(),
         fingerprint: fingerprint(&loaded),
     };
@@ -71,6 +76,7 @@ pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
         core,
         tuning: Tuning { intake: config.intake, scheduler: core.scheduler },
         thermal: config.thermal.thresholds,
+        overlap: config.engine.overlap,
         shared: shared.clone(),
     };
     let locals = blueprint.start("engine", config.workers.count, super::compute_threads(config), executor)?;
@@ -104,7 +110,7 @@ pub fn core_config(
 impl Served {
     /// Who makes requests of text, and text of tokens.
     pub fn generator(self, config: &Config, workers: crate::workers::Pool) -> Generator {
-        let Served { tokenizer, template, eos, limits, id, .. } = self;
+        let Served { tokenizer, template, eos, limits, embeddings, id, .. } = self;
         Generator::new(GeneratorParts {
             workers,
             tokenizer,
@@ -119,6 +125,7 @@ impl Served {
                 compile_timeout: config.structured_output.compile_timeout,
                 cache_entries: config.structured_output.cache_entries,
             },
+            embeddings,
         })
     }
 }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::runtime;
+use tokio::runtime::{self, Runtime};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use crate::api::{self, BodyLimits, Health, ServeConfig};
 use crate::clock::{self, Clock};
 use crate::config::{AdminAccess, Config, ServerConfig};
+use crate::jobs::{Runner, RunnerParts};
+use crate::store::Store;
 use crate::workers::{self, Pool};
 
 use super::workers::Workers;
@@ -37,13 +39,23 @@ pub fn bind(config: &ServerConfig) -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-pub fn serve(config: &Config, listener: TcpListener, started: Workers, clock: Clock) -> Result<(), Failure> {
-    let runtime = runtime::Builder::new_multi_thread()
-        .worker_threads(WORKER_THREADS)
-        .thread_name("http")
-        .enable_all()
-        .build()
-        .context("the HTTP runtime")?;
+pub fn runtime() -> Result<Runtime, Failure> {
+    let mut builder = runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(WORKER_THREADS).thread_name("http").enable_all().build();
+    Ok(runtime.context("the HTTP runtime")?)
+}
+
+/// What has been started before.
+pub struct Serving {
+    pub listener: TcpListener,
+    /// Open.
+    pub store: Store,
+    pub workers: Workers,
+    pub clock: Clock,
+}
+
+pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), Failure> {
+    let Serving { listener, store, workers: started, clock } = serving;
     let Workers { pool, generator, shared, fingerprint } = started;
     let health = Arc::new(Health::new(pool.clone()));
     let front = api::Front {
@@ -51,21 +63,26 @@ pub fn serve(config: &Config, listener: TcpListener, started: Workers, clock: Cl
         health: health.clone(),
         info: Arc::new(api::ServerInfo { created: clock::unix_seconds(), system_fingerprint: fingerprint }),
         body: BodyLimits { max_bytes: config.server.max_body_bytes, read_timeout: config.server.read_timeout },
-        clock,
+        clock: clock.clone(),
         workers: pool.clone(),
         admin: match config.server.admin {
             AdminAccess::Loopback => api::Access::Loopback,
             AdminAccess::Any => api::Access::Any,
             AdminAccess::Off => api::Access::Off,
         },
+        store: store.clone(),
+        batches: Arc::default(),
+        max_file_bytes: config.max_file_bytes,
         drain: Arc::default(),
         canaries: Arc::default(),
     };
-    let drain_asked = front.drain.clone();
+    let (drain_asked, wake) = (front.drain.clone(), front.batches.clone());
     let router = match generator {
         Some(generator) => api::router(api::State { front, generator, replays: Arc::default() }),
         None => api::relay_router(front),
     };
+    let parts =
+        RunnerParts { store: store.clone(), answerer: api::answerer(router.clone()), clock, config: config.jobs, wake };
     let served = runtime.block_on(async {
         let address = listener.local_addr().context("the listener")?;
         let listener = tokio::net::TcpListener::from_std(listener).context("the listener")?;
@@ -77,8 +94,15 @@ pub fn serve(config: &Config, listener: TcpListener, started: Workers, clock: Cl
         health.loaded();
         tracing::info!(event = "listening", url = %format!("http://{address}"), "listening on http://{address}");
         let sensor = tokio::spawn(thermal::watch(config.thermal.clone(), pool.clone()));
+        let (stop_batches, batches_stopped) = oneshot::channel::<()>();
+        let batches = tokio::spawn(Runner::new(parts).run(async {
+            let _ = batches_stopped.await;
+        }));
         let end = until_told(drain_asked).await;
         health.drain();
+        // What they ask for is given up: it is asked again after the next start, and nobody waits for it here.
+        drop(stop_batches);
+        let _ = batches.await;
         if end.is_ok() {
             drain(&pool, config.engine.drain_timeout).await;
         }
@@ -89,6 +113,7 @@ pub fn serve(config: &Config, listener: TcpListener, started: Workers, clock: Cl
         drop(stop);
         server.await.context("the accept loop")?;
         let _ = sensor.await;
+        store.close().await;
         end
     });
     drop(runtime);

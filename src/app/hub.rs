@@ -21,7 +21,8 @@ const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const NEEDED: &[&str] = &[CONFIG, "tokenizer.json"];
 /// Absent from many repositories, and fine without.
-const OPTIONAL: &[&str] = &["generation_config.json", "tokenizer_config.json", "chat_template.jinja"];
+const OPTIONAL: &[&str] =
+    &["generation_config.json", "tokenizer_config.json", "chat_template.jinja", "1_Pooling/config.json"];
 
 /// A broken connection is tried again so often, from the byte reached.
 const RETRIES: usize = 3;

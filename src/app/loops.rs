@@ -40,6 +40,7 @@ pub struct Blueprint {
     pub core: core::Config,
     pub tuning: Tuning,
     pub thermal: Thresholds,
+    pub overlap: bool,
     pub shared: Shared,
 }
 
@@ -82,7 +83,8 @@ impl Blueprint {
             clock: self.shared.clock.clone(),
             metrics: self.shared.metrics.of_another_loop(),
             heartbeat: heartbeat.clone(),
-        });
+        })
+        .overlapping(self.overlap);
         let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
         // Ready from here on: what comes before the thread's first turn waits in the channel.
         heartbeat.rest();

@@ -4,6 +4,8 @@
 //! never occupies a thread that answers probes.
 
 mod bench;
+#[cfg(any(feature = "capi", test))]
+pub mod embedded;
 mod engine;
 mod http;
 #[cfg(feature = "hub")]
@@ -21,6 +23,9 @@ mod workers;
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::store::Store;
+
+use http::Serving;
 
 pub use bench::{bench, calibrate};
 pub use inspect::inspect;
@@ -69,8 +74,12 @@ pub fn serve(config: Config) -> Result<(), Failure> {
     let clock = Clock::system();
     // Bound first: a port that is taken should not cost the loading of a model.
     let listener = http::bind(&config.server)?;
+    let runtime = http::runtime()?;
+    // So should a store that cannot be used.
+    let store = Store::new(config.store.clone());
+    runtime.block_on(store.open()).map_err(input)?;
     let workers = workers::start(&config, &clock)?;
     // What loading needed is no longer needed.
     crate::model::release_freed();
-    http::serve(&config, listener, workers, clock)
+    http::serve(&config, runtime, Serving { listener, store, workers, clock })
 }

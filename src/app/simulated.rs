@@ -9,12 +9,13 @@ use std::time::Duration;
 use crate::config::{Config, Simulated};
 use crate::engine::control::Tuning;
 use crate::engine::executor::{ExecuteError, Executor};
+use crate::generate::Embeddings;
 use crate::model::{self, LoadOptions, Source};
 use crate::request::{Limits, Request};
 use crate::sim::CostModel;
 use crate::sim::executor::{SimExecutor, Stopwatch};
 use crate::step::{Outcome, StepBatch, StepOutput};
-use crate::units::{SeqId, TokenId};
+use crate::units::{Micros, SeqId, TokenId};
 
 use super::engine::{self, Engines, Served};
 use super::loops::{Blueprint, Shared};
@@ -30,6 +31,8 @@ struct Paced {
     simulated: SimExecutor,
     stopwatch: Stopwatch,
     word: TokenId,
+    /// The step that was run last.
+    computed: Micros,
 }
 
 impl Executor for Paced {
@@ -44,9 +47,14 @@ impl Executor for Paced {
                 sampled.token = self.word;
             }
         }
+        self.computed = self.stopwatch.take();
         // The loop's blocking thread, as a forward pass has it.
-        sleep(Duration::from_micros(self.stopwatch.take().0));
+        sleep(Duration::from_micros(self.computed.0));
         Ok(output)
+    }
+
+    fn computed(&self) -> Option<Micros> {
+        Some(self.computed)
     }
 
     fn forget(&mut self, seq: SeqId) {
@@ -69,12 +77,13 @@ pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
         let stopwatch = Stopwatch::default();
         // Loops stray from their times each in its own way.
         let simulated = SimExecutor::new(cost, seeds.fetch_add(1, Ordering::Relaxed), stopwatch.clone());
-        Ok(Paced { simulated, stopwatch, word })
+        Ok(Paced { simulated, stopwatch, word, computed: Micros::ZERO })
     };
     let blueprint = Blueprint {
         core,
         tuning: Tuning { intake: config.intake, scheduler: core.scheduler },
         thermal: config.thermal.thresholds,
+        overlap: config.engine.overlap,
         shared: shared.clone(),
     };
     let count = config.workers.count;
@@ -84,6 +93,7 @@ pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
         served: Served {
             template: engine::chat_template(&loaded)?,
             eos: Vec::new(),
+            embeddings: Embeddings::default(),
             limits: Limits { simulated: true, ..limits },
             id: "sim".into(),
             fingerprint: "fp_simulated".into(),

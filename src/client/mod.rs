@@ -162,7 +162,7 @@ impl Client {
             body["ignore_eos"] = json!(true);
         }
         if ask.priority != Priority::Normal {
-            body["priority"] = json!(integer(ask.priority));
+            body["priority"] = number_of(ask.priority);
         }
         body
     }
@@ -175,13 +175,14 @@ impl Client {
     }
 }
 
-/// vLLM's numbers, of which lower ones go first.
-fn integer(priority: Priority) -> i64 {
+/// vLLM's numbers, of which lower ones go first; batches have none, and only Forebay knows their name.
+fn number_of(priority: Priority) -> Value {
     match priority {
-        Priority::Critical => -10,
-        Priority::High => -1,
-        Priority::Normal => 0,
-        Priority::Low => 10,
+        Priority::Critical => json!(-10),
+        Priority::High => json!(-1),
+        Priority::Normal => json!(0),
+        Priority::Low => json!(10),
+        Priority::Batch => json!(Priority::Batch.name()),
     }
 }
 

@@ -115,6 +115,12 @@ pub const KEYS: &[Key] = &[
         "which tags stand around the model's thinking; auto is what its chat template tells",
     ),
     key(
+        "model.pooling",
+        "auto",
+        Kind::OneOf(&["auto", "last", "mean", "cls"]),
+        "which hidden states make an embedding; auto is what the model's files tell, else last",
+    ),
+    key(
         "batching.queue_capacity",
         "10000",
         Kind::Integer { min: 1, max: 10_000_000 },
@@ -207,6 +213,12 @@ pub const KEYS: &[Key] = &[
         "1",
         Kind::Integer { min: 1, max: 64 },
         "decode steps per call; commands are heard between calls",
+    ),
+    key(
+        "engine.overlap",
+        "true",
+        Kind::Bool,
+        "plan the next step and deliver the last one while a step runs; false does both between steps, for the same answers",
     ),
     key(
         "engine.speculative",
@@ -351,6 +363,30 @@ pub const KEYS: &[Key] = &[
     key("metrics.collection_interval", "100ms", HISTORY, "between two samples"),
     key("metrics.percentile_window_size", "1000", HISTORY, "samples behind a percentile"),
     key("metrics.history_retention", "1h", HISTORY, "how long samples are kept"),
+    key(
+        "store.url",
+        "sqlite:forebay.db",
+        Kind::Text,
+        "files, batches and who changed what: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory (kept until the end)",
+    ),
+    key(
+        "store.max_mib",
+        "0",
+        Kind::Integer { min: 0, max: 1 << 24 },
+        "MiB that the SQLite file may have; 0 is as many as the disk",
+    ),
+    key(
+        "batches.max_file_bytes",
+        "209715200",
+        Kind::Integer { min: 1_024, max: 1 << 30 },
+        "larger uploads are refused",
+    ),
+    key(
+        "batches.concurrency",
+        "32",
+        Kind::Integer { min: 1, max: 4_096 },
+        "lines of batches that are asked for at once; they run in the lowest class, on what others leave",
+    ),
     key("logging.level", "info", Kind::Text, "a level, or tracing directives; RUST_LOG goes before it"),
     key(
         "logging.format",
@@ -371,6 +407,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("device", "model.device"),
     ("tool-parser", "model.tool_parser"),
     ("reasoning-parser", "model.reasoning_parser"),
+    ("pooling", "model.pooling"),
     ("admin", "server.admin"),
     ("queue-capacity", "batching.queue_capacity"),
     ("queue-token-capacity", "batching.queue_token_capacity"),
@@ -392,6 +429,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("workers", "workers.count"),
     ("upstreams", "workers.upstreams"),
     ("balancer", "workers.balancer"),
+    ("store", "store.url"),
     ("log-level", "logging.level"),
     ("log-format", "logging.format"),
 ];

@@ -17,10 +17,13 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
+use crate::jobs;
 use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions};
+use crate::request::Pooling;
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
 use crate::scheduler::thermal::Thresholds;
 use crate::scheduler::{Preemption, Speculative};
+use crate::store::{self, Location};
 use crate::text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
 use crate::units::Micros;
 
@@ -42,6 +45,10 @@ pub struct Config {
     pub kv_cache: KvCacheConfig,
     pub structured_output: StructuredOutputConfig,
     pub workers: WorkersConfig,
+    pub store: store::Config,
+    pub jobs: jobs::Config,
+    /// Of an upload.
+    pub max_file_bytes: usize,
     pub logging: LoggingConfig,
 }
 
@@ -77,6 +84,8 @@ pub struct ModelConfig {
     pub served_names: Vec<String>,
     /// Who reads the answers of chats.
     pub parsers: ParserChoices,
+    /// `None` is what the model says.
+    pub pooling: Option<Pooling>,
 }
 
 impl ModelConfig {
@@ -106,6 +115,8 @@ pub struct EngineConfig {
     /// How long prefills may keep running streams waiting; `None` is for ever.
     pub max_stall: Option<Micros>,
     pub multi_step_count: usize,
+    /// Whether the next step is planned while one runs.
+    pub overlap: bool,
     /// `None` is what the container may use.
     pub threads: Option<usize>,
     pub drain_timeout: Duration,
@@ -177,7 +188,9 @@ impl Loaded {
     pub fn describe(&self) -> String {
         let settable = |name: &str| keys::find(name).is_some_and(|key| !matches!(key.kind, keys::Kind::NotYet(_)));
         let entries = self.merged.iter().filter(|(name, _)| settable(name));
-        entries.map(|(name, entry)| format!("{name} = {}  # {}\n", entry.text, entry.origin)).collect()
+        entries
+            .map(|(name, entry)| format!("{name} = {}  # {}\n", store::without_password(&entry.text), entry.origin))
+            .collect()
     }
 }
 
@@ -191,6 +204,13 @@ pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
     };
     let loaded = load(parsed.file.as_deref(), environment, &parsed.flags)?;
     Ok((parsed.command, loaded))
+}
+
+/// The configuration of an engine inside another program: `file`, and over it a model; no environment.
+#[cfg(any(feature = "capi", test))]
+pub fn embedded(model: Option<&str>, file: Option<&std::path::Path>) -> Result<Config, ConfigError> {
+    let flags: Vec<_> = model.map(|model| ("model", "model.path", model.to_owned())).into_iter().collect();
+    Ok(load(file, BTreeMap::new(), &flags)?.config)
 }
 
 fn environment() -> BTreeMap<String, String> {
@@ -230,6 +250,9 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
             compile_timeout: read.duration("structured_output.compile_timeout")?,
             cache_entries: read.integer("structured_output.cache_entries")? as usize,
         },
+        store: store_config(read)?,
+        jobs: jobs::Config { concurrency: read.integer("batches.concurrency")? as usize },
+        max_file_bytes: read.integer("batches.max_file_bytes")? as usize,
         logging: LoggingConfig {
             level: read.log_level("logging.level")?,
             format: read.one_of(
@@ -237,6 +260,14 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
                 &[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)],
             )?,
         },
+    })
+}
+
+fn store_config(read: &Reader) -> Result<store::Config, ConfigError> {
+    let location = Location::parse(read.text("store.url"));
+    Ok(store::Config {
+        location: location.ok_or_else(|| read.refuse("store.url", Location::FORMS.into()))?,
+        max_mib: Some(read.integer("store.max_mib")? as u32).filter(|mib| *mib > 0),
     })
 }
 
@@ -281,7 +312,14 @@ fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
                 &ReasoningFamily::ALL.map(|family| (family.name(), family)),
             )?,
         },
+        pooling: pooling(read)?,
     })
+}
+
+fn pooling(read: &Reader) -> Result<Option<Pooling>, ConfigError> {
+    let named = Pooling::ALL.map(|pooling| (pooling.name(), Some(pooling)));
+    let choices: Vec<_> = [("auto", None)].into_iter().chain(named).collect();
+    read.one_of("model.pooling", &choices)
 }
 
 fn parser<F: Copy>(read: &Reader, key: &'static str, families: &[(&str, F)]) -> Result<ParserChoice<F>, ConfigError> {
@@ -385,6 +423,7 @@ fn engine(read: &Reader) -> Result<EngineConfig, ConfigError> {
         preemption: read.one_of("engine.preemption", &victims)?,
         max_stall: Some(read.ms("batching.max_stall_ms")?).filter(|stall| *stall > Micros::ZERO),
         multi_step_count: read.integer("engine.multi_step_count")? as usize,
+        overlap: read.boolean("engine.overlap")?,
         threads: read.auto("engine.threads")?.map(|n| n as usize),
         drain_timeout: read.duration("engine.drain_timeout")?,
         stall_timeout: read.duration("engine.stall_timeout")?,

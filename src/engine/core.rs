@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::kv::BlockPool;
-use crate::report::{Decision, Miss, SequenceView, Snapshot, StepFacts, StepReport};
+use crate::report::{Decision, Fate, Miss, SequenceView, Snapshot, StepFacts, StepReport};
 use crate::request::{Event, Request, RequestError};
 use crate::scheduler::thermal::Level;
-use crate::scheduler::{self, Backlog, Found, Scheduler, StepCost, StepLoad, StepPlan};
+use crate::scheduler::{self, Backlog, Found, Outlook, PlannedAhead, Scheduler, StepCost, StepLoad, StepPlan};
 use crate::step::{BatchChunk, Outcome, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId};
 
@@ -38,15 +38,22 @@ pub struct Core<E> {
     /// What the last call computed, until its duration is known.
     load: StepLoad,
     reran: bool,
+    /// The same with its duration, until the next step is planned.
+    lesson: Option<(StepLoad, Micros)>,
+    /// How long the model computed in the call under way.
+    computed: Option<Micros>,
 }
 
 /// The core at a glance, for those who stay home while it is away.
 #[derive(Clone, Debug, Default)]
 pub struct CoreView {
     pub snapshot: Snapshot,
-    /// Seats, and how many of them are free.
+    /// Seats, how many of them are free or a batch's, and how many are free.
     pub seats: usize,
     pub free_seats: usize,
+    pub idle_seats: usize,
+    /// Live sequences that are no batch's.
+    pub urgent: usize,
     pub backlog: Backlog,
     pub sequences: Vec<SequenceView>,
     pub earliest_deadline: Option<Micros>,
@@ -68,6 +75,8 @@ impl<E: Executor> Core<E> {
             thermal: Level::Nominal,
             load: StepLoad::default(),
             reran: false,
+            lesson: None,
+            computed: None,
         }
     }
 
@@ -89,12 +98,11 @@ impl<E: Executor> Core<E> {
         overdue
     }
 
-    /// The last call took so long; the cost model learns from it, unless a step had to be run again.
+    /// The last call took so long; the cost model learns from it once the next step is planned, so that a plan which was made
+    /// ahead knows as much as one that was not. Unless a step had to be run again.
     pub fn observe(&mut self, elapsed: Micros) {
         let load = std::mem::take(&mut self.load);
-        if !std::mem::take(&mut self.reran) {
-            self.scheduler.observe(&load, elapsed);
-        }
+        self.lesson = (!std::mem::take(&mut self.reran)).then_some((load, elapsed));
     }
 
     pub fn admit(&mut self, requests: Vec<Request>) {
@@ -125,7 +133,31 @@ impl<E: Executor> Core<E> {
     }
 
     pub fn plan(&mut self, now: Micros) -> Option<StepPlan> {
-        self.scheduler.plan(&mut self.pool, now)
+        let plan = self.scheduler.plan(&mut self.pool, now);
+        self.learn();
+        plan
+    }
+
+    /// The same, with a plan that was made while the last step ran, if it still holds.
+    pub fn plan_with(&mut self, ahead: PlannedAhead, now: Micros) -> (Option<StepPlan>, Fate) {
+        match self.scheduler.confirm(ahead, &mut self.pool, now) {
+            Some(plan) => {
+                self.learn();
+                (Some(plan), Fate::Confirmed)
+            }
+            None => (self.plan(now), Fate::Discarded),
+        }
+    }
+
+    /// What the plan after this one will most likely look at. Where one call runs several steps, nobody can say.
+    pub fn outlook_after(&self, plan: &StepPlan) -> Option<Outlook> {
+        (self.config.multi_step_count == 1).then(|| self.scheduler.outlook(&self.pool).after(plan))
+    }
+
+    fn learn(&mut self) {
+        if let Some((load, elapsed)) = self.lesson.take() {
+            self.scheduler.observe(&load, elapsed);
+        }
     }
 
     /// Runs the planned step, and up to `multi_step_count - 1` more while they only extend completions.
@@ -151,6 +183,7 @@ impl<E: Executor> Core<E> {
             }
         }
         self.forget_ended(&report);
+        report.computed = self.computed.take();
         report.after = self.snapshot();
         (self, report)
     }
@@ -189,8 +222,10 @@ impl<E: Executor> Core<E> {
     /// The executor's step, its panics turned into errors. Running a step again is safe: K and V written twice are the
     /// same, and no token was drawn.
     fn try_run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
-        catch_unwind(AssertUnwindSafe(|| self.executor.run(batch)))
-            .unwrap_or_else(|_| Err(ExecuteError("the step panicked".into())))
+        let output = catch_unwind(AssertUnwindSafe(|| self.executor.run(batch)))
+            .unwrap_or_else(|_| Err(ExecuteError("the step panicked".into())));
+        self.computed = self.computed.into_iter().chain(self.executor.computed()).reduce(|sum, more| sum + more);
+        output
     }
 
     /// A step failed as a whole: each sequence runs alone, so that only the culprit fails.
@@ -235,6 +270,8 @@ impl<E: Executor> Core<E> {
             snapshot: self.snapshot(),
             seats: self.scheduler.seats(),
             free_seats: self.scheduler.free_seats(),
+            idle_seats: self.scheduler.idle_seats(),
+            urgent: self.scheduler.urgent(),
             backlog: self.scheduler.backlog(),
             earliest_deadline: sequences.iter().filter_map(|view| view.deadline).min(),
             sequences,
@@ -271,7 +308,7 @@ fn decisions(plan: &StepPlan, into: &mut Vec<(SeqId, Decision)>) {
 fn ended(report: &StepReport) -> impl Iterator<Item = SeqId> + '_ {
     let last = |(seq, event): &(SeqId, Event)| match event {
         Event::Finished(_) | Event::Failed(_) => Some(*seq),
-        Event::Admitted { .. } | Event::Token(_) => None,
+        Event::Admitted { .. } | Event::Token(_) | Event::Embedded(_) => None,
     };
     report.events.iter().filter_map(last)
 }

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::request::Request;
 use crate::step::{StepBatch, StepOutput};
-use crate::units::SeqId;
+use crate::units::{Micros, SeqId};
 
 /// Carries out steps. Owns whatever a sequence needs beyond its blocks: sampling parameters, grammar state.
 pub trait Executor: Send + 'static {
@@ -15,6 +15,11 @@ pub trait Executor: Send + 'static {
     ///
     /// On `Err` no token was drawn and the step may be run again: K and V written twice are the same.
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError>;
+
+    /// How long the last `run` took, where that is measured.
+    fn computed(&self) -> Option<Micros> {
+        None
+    }
 
     /// The sequence has ended; unknown ones are ignored.
     fn forget(&mut self, seq: SeqId);

@@ -3,24 +3,33 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::clock::Clock;
 use crate::grammar::Mask;
-use crate::model::{Logits, Model, Rows};
-use crate::request::{Request, SamplingParams, Shaping};
+use crate::model::{Computed, Model, Rows};
+use crate::request::{Goal, Request, SamplingParams, Shaping};
 use crate::sampling::{self, NonFinite, Sampler, Seen};
-use crate::step::{BatchChunk, Logprobs, Outcome, Sampled, SequenceFault, StepBatch, StepOutput};
-use crate::units::{SeqId, TokenId};
+use crate::step::{BatchChunk, Logprobs, Outcome, SequenceFault, StepBatch, StepOutput};
+use crate::units::{Micros, SeqId, TokenId};
 
 use super::executor::{ExecuteError, Executor};
-use super::guide::{self, Guide};
+use super::guide::{Guide, Task};
+use super::masks::{Masks, Seat};
+use super::pooler::Pooler;
 
 /// A model and how each live sequence wants its tokens drawn.
 pub struct Forward {
     model: Model,
+    /// Dropped before `masks`, whose threads then have nobody left to compute for.
     sequences: HashMap<SeqId, Drawing>,
+    masks: Masks,
     room: Room,
     /// What the step at hand reads of its logits; kept for the memory.
     wanted: Vec<Wanted>,
     rows: Vec<usize>,
+    /// The same of its hidden states.
+    states: Vec<usize>,
+    clock: Clock,
+    computed: Option<Micros>,
 }
 
 /// Memory of a draw, kept from one to the next.
@@ -39,7 +48,9 @@ struct Drawing {
     prompt_tokens: usize,
     seen: Seen,
     scoring: Option<Scoring>,
-    guide: Option<Guide>,
+    seat: Option<Seat>,
+    /// Of an embedding, for which nothing is drawn.
+    pooler: Option<Pooler>,
 }
 
 /// A prompt whose own tokens are to have logprobs. Each chunk's rows are turned into them at once, so that what is kept
@@ -52,29 +63,46 @@ struct Scoring {
     finite: bool,
 }
 
-/// Rows of a step whose logits are read: first those of prompts to be scored, then those that tokens are drawn from.
+/// Rows of a step whose logits are read: first those of prompts to be scored, then those that tokens are drawn from. And
+/// those whose hidden states are pooled.
 struct Wanted {
     scored: Range<usize>,
     drawn: Range<usize>,
+    pooled: Range<usize>,
 }
 
 impl Forward {
     /// `model` has its KV memory allocated, as large as the core's block pool.
     pub fn new(model: Model) -> Forward {
-        Forward { model, sequences: HashMap::new(), room: Room::default(), wanted: Vec::new(), rows: Vec::new() }
+        Forward {
+            model,
+            sequences: HashMap::new(),
+            masks: Masks::new(),
+            room: Room::default(),
+            wanted: Vec::new(),
+            rows: Vec::new(),
+            states: Vec::new(),
+            clock: Clock::system(),
+            computed: None,
+        }
     }
 
     fn wants(&self, batch: &StepBatch, chunk: &BatchChunk) -> Wanted {
         let rows = chunk.rows.clone();
+        let drawing = self.sequences.get(&chunk.seq);
+        if let Some(pooler) = drawing.and_then(|drawing| drawing.pooler.as_ref()) {
+            let pooled = pooler.wants(&rows, batch.positions[rows.start] as usize);
+            return Wanted { scored: rows.end..rows.end, drawn: rows.end..rows.end, pooled };
+        }
         let drawn = if chunk.sample { rows.end - 1 - chunk.proposed..rows.end } else { rows.end..rows.end };
-        let scored = self.sequences.get(&chunk.seq).and_then(|drawing| drawing.scoring.as_ref());
+        let scored = drawing.and_then(|drawing| drawing.scoring.as_ref());
         let scored = scored.map_or(rows.end..rows.end, |scoring| {
             // The row at position `p` says how likely token `p + 1` was.
             let first = batch.positions[rows.start] as usize;
             let row_of = |position: usize| (rows.start + position.saturating_sub(first)).min(rows.end);
             row_of(scoring.done.len())..row_of(scoring.prompt.len() - 1)
         });
-        Wanted { scored, drawn }
+        Wanted { scored, drawn, pooled: rows.end..rows.end }
     }
 
     /// Whether nothing may be drawn after `token`.
@@ -88,22 +116,139 @@ impl Forward {
             return Outcome::Failed(SequenceFault::Forward);
         };
         let position = batch.positions[row] + 1;
-        match drawing.draw(logits, &mut self.room, nth, position) {
-            Ok(Some(sampled)) => Outcome::Token(sampled),
-            Ok(None) => Outcome::Complete,
-            Err(fault) => Outcome::Failed(fault),
-        }
+        drawing
+            .draw(logits, &mut self.room, position, |seat| match seat.guide()? {
+                Some(guide) => guide.mask(nth, guesses(batch, chunk)),
+                None => Ok(None),
+            })
+            .unwrap_or_else(Outcome::Failed)
     }
 
-    fn forward(&mut self, batch: &StepBatch) -> Result<Logits, ExecuteError> {
-        let guides = self.sequences.iter_mut().filter_map(|(seq, drawing)| {
-            let prompt = drawing.prompt_tokens;
-            Some((*seq, drawing.guide.as_mut()?, prompt))
-        });
-        let (model, rows) = (&mut self.model, &self.rows);
-        guide::beside(batch, guides, || model.forward(batch, Rows::Picked(rows)))
-            .map_err(|error| ExecuteError(error.to_string()))
+    /// The model's part, and beside it that of the grammars of those who draw.
+    fn forward(&mut self, batch: &StepBatch) -> Result<Computed, ExecuteError> {
+        if self.sequences.values().all(|drawing| drawing.seat.is_none()) {
+            return self.compute(batch);
+        }
+        for chunk in batch.chunks.iter().filter(|chunk| chunk.sample) {
+            let Some(drawing) = self.sequences.get_mut(&chunk.seq) else { continue };
+            let drawn = drawing.drawn(batch, chunk);
+            if let Some(seat) = &mut drawing.seat {
+                self.masks.ask(seat, Task::Masks { drawn, guesses: guesses(batch, chunk).to_vec() });
+            }
+        }
+        let began = self.masks.now();
+        let output = self.compute(batch)?;
+        let computed = self.masks.now().since(began);
+        self.collect(batch, computed);
+        Ok(output)
     }
+
+    fn compute(&mut self, batch: &StepBatch) -> Result<Computed, ExecuteError> {
+        let computed = self.model.compute(batch, Rows::Picked(&self.rows), &self.states);
+        computed.map_err(|error| ExecuteError(error.to_string()))
+    }
+
+    fn step(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.clear();
+        wanted.extend(batch.chunks.iter().map(|chunk| self.wants(batch, chunk)));
+        self.rows.clear();
+        self.rows.extend(wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())));
+        self.states.clear();
+        self.states.extend(wanted.iter().flat_map(|wanted| wanted.pooled.clone()));
+        let Computed { logits, states } = self.forward(batch)?;
+        let mut row = logits.data.chunks_exact(logits.vocab);
+        let mut state = states.chunks_exact(self.model.width());
+        let outcomes = Vec::with_capacity(wanted.iter().map(|wanted| wanted.drawn.len()).sum());
+        let mut output = StepOutput { outcomes, ..StepOutput::default() };
+        for (chunk, wanted) in batch.chunks.iter().zip(&wanted) {
+            if let Some(pooler) = self.sequences.get_mut(&chunk.seq).and_then(|drawing| drawing.pooler.as_mut()) {
+                state.by_ref().take(wanted.pooled.len()).for_each(|state| pooler.take(state));
+                if chunk.sample {
+                    let outcome = pooler.result().map_or_else(Outcome::Failed, Outcome::Embedded);
+                    output.outcomes.push((chunk.seq, outcome));
+                }
+                continue;
+            }
+            for logits in row.by_ref().take(wanted.scored.len()) {
+                if let Some(scoring) = self.sequences.get_mut(&chunk.seq).and_then(|d| d.scoring.as_mut()) {
+                    scoring.score(logits);
+                }
+            }
+            let mut right = true;
+            let drawn = wanted.drawn.clone().enumerate();
+            for (at, logits) in drawn.zip(row.by_ref().take(wanted.drawn.len())) {
+                if !right {
+                    continue;
+                }
+                let outcome = self.draw(batch, chunk, at, logits);
+                right = match &outcome {
+                    Outcome::Token(sampled) => {
+                        batch.tokens.get(at.1 + 1) == Some(&sampled.token) && !self.ends(chunk.seq, sampled.token)
+                    }
+                    Outcome::Embedded(_) | Outcome::Complete | Outcome::Late | Outcome::Failed(_) => false,
+                };
+                // A mask that is not known ends the draws; only where there is none at all is the sequence late.
+                if outcome != Outcome::Late || at.0 == 0 {
+                    output.outcomes.push((chunk.seq, outcome));
+                }
+            }
+        }
+        drop(row);
+        self.model.recycle(logits);
+        self.settle(batch, &mut output);
+        self.wanted = wanted;
+        Ok(output)
+    }
+
+    /// Waits for what the guides of the step were asked.
+    fn collect(&mut self, batch: &StepBatch, computed: Micros) {
+        let draws = |seq: &SeqId| batch.chunks.iter().any(|chunk| chunk.sample && chunk.seq == *seq);
+        let seats = self.sequences.iter_mut().filter(|(seq, drawing)| drawing.seat.is_some() && draws(seq));
+        let mut seats: Vec<&mut Seat> = seats.filter_map(|(_, drawing)| drawing.seat.as_mut()).collect();
+        let beside = seats.len() < batch.chunks.len();
+        self.masks.collect(&mut seats, computed, beside);
+    }
+
+    /// Lets the guides take what was drawn. Those who are late are as if they had drawn nothing; the next step draws the same.
+    fn settle(&mut self, batch: &StepBatch, output: &mut StepOutput) {
+        let mut asked = false;
+        for chunk in batch.chunks.iter().filter(|chunk| chunk.sample) {
+            let Some(drawing) = self.sequences.get_mut(&chunk.seq) else { continue };
+            let place = drawing.drawn(batch, chunk);
+            let Some(seat) = drawing.seat.as_mut().filter(|seat| matches!(seat.guide(), Ok(Some(_)))) else { continue };
+            let own = || output.outcomes.iter().filter(|(seq, _)| *seq == chunk.seq);
+            if own().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_))) {
+                continue;
+            }
+            let tokens = own().filter_map(|(_, outcome)| match outcome {
+                Outcome::Token(sampled) => Some(sampled.token),
+                Outcome::Embedded(_) | Outcome::Complete | Outcome::Late | Outcome::Failed(_) => None,
+            });
+            self.masks.ask(seat, Task::Take { place, tokens: tokens.collect() });
+            asked = true;
+        }
+        if !asked {
+            return;
+        }
+        self.collect(batch, Micros::ZERO);
+        for chunk in batch.chunks.iter().filter(|chunk| chunk.sample) {
+            let Some(seat) = self.sequences.get(&chunk.seq).and_then(|drawing| drawing.seat.as_ref()) else { continue };
+            let mut own = output.outcomes.iter_mut().filter(|(seq, _)| *seq == chunk.seq);
+            match seat.guide().and_then(|guide| guide.map(Guide::guidance).transpose()) {
+                Ok(Some(guidance)) => output.guidance.push((chunk.seq, guidance)),
+                Ok(None) => own.for_each(|(_, outcome)| *outcome = Outcome::Late),
+                Err(fault) => own.next_back().into_iter().for_each(|(_, last)| *last = Outcome::Failed(fault.clone())),
+            }
+        }
+        let late = |(seq, outcome): &(SeqId, Outcome)| (*outcome == Outcome::Late).then_some(*seq);
+        output.outcomes.dedup_by(|next, before| late(next).is_some() && late(next) == late(before));
+    }
+}
+
+/// What the chunk guesses.
+fn guesses<'a>(batch: &'a StepBatch, chunk: &BatchChunk) -> &'a [TokenId] {
+    &batch.tokens[chunk.rows.end - chunk.proposed..chunk.rows.end]
 }
 
 impl Drawing {
@@ -122,37 +267,50 @@ impl Drawing {
             prompt_tokens: request.prompt().len(),
             seen: if request.shaping().remembers() { Seen::new(request.prompt()) } else { Seen::default() },
             scoring,
-            guide: request.grammar().map(Guide::new),
+            seat: request.grammar().map(Seat::new),
+            pooler: match request.goal() {
+                Goal::Completion => None,
+                Goal::Embedding(pooling) => Some(Pooler::new(pooling, request.prompt().len())),
+            },
         }
     }
 
-    /// Draws the token at `position`, the `nth` of the step. No token where the grammar leaves none, the text being complete.
+    /// Tokens of the completion before the step.
+    fn drawn(&self, batch: &StepBatch, chunk: &BatchChunk) -> usize {
+        let row = chunk.rows.end - 1 - chunk.proposed;
+        (batch.positions[row] as usize + 1).saturating_sub(self.prompt_tokens)
+    }
+
+    /// Draws the token at `position`. No token where the grammar leaves none, the text being complete, or where its mask is
+    /// not known.
     fn draw(
         &mut self,
         logits: &[f32],
         room: &mut Room,
-        nth: usize,
         position: u32,
-    ) -> Result<Option<Sampled>, SequenceFault> {
+        mask_of: impl Fn(&Seat) -> Result<Option<&Mask>, SequenceFault>,
+    ) -> Result<Outcome, SequenceFault> {
         let Room { row, sampler } = room;
         let drawn = (position as usize).saturating_sub(self.prompt_tokens);
         self.seen.rewind(drawn);
-        let mut sampled = if self.shaping.changes(drawn) || self.guide.is_some() {
+        let mask = match &self.seat {
+            Some(seat) => match mask_of(seat)? {
+                Some(known) => Some(known),
+                None => return Ok(Outcome::Late),
+            },
+            None => None,
+        };
+        let mut sampled = if self.shaping.changes(drawn) || mask.is_some() {
             row.clear();
             row.extend_from_slice(logits);
             sampling::shape(row, &self.shaping, &self.seen, &self.stop_tokens, drawn);
-            if let Some(guide) = &self.guide
-                && mask(row, guide.mask(nth)?, &self.stop_tokens) == Left::Nothing
-            {
-                return Ok(None);
+            if mask.is_some_and(|mask| forbid(row, mask, &self.stop_tokens) == Left::Nothing) {
+                return Ok(Outcome::Complete);
             }
             sampler.sample(row, &self.sampling, position, None)?
         } else {
             sampler.sample(logits, &self.sampling, position, None)?
         };
-        if let Some(guide) = &mut self.guide {
-            guide.take(nth, drawn, sampled.token)?;
-        }
         if self.shaping.remembers() {
             self.seen.push(sampled.token);
         }
@@ -167,7 +325,7 @@ impl Drawing {
             logprobs.prompt = scoring.result()?;
             sampled.logprobs = Some(logprobs);
         }
-        Ok(Some(sampled))
+        Ok(Outcome::Token(sampled))
     }
 }
 
@@ -181,7 +339,7 @@ enum Left {
 
 /// Forbids what the grammar does. An end token counts only if it would end the sequence: with `ignore_eos` it would be
 /// text after the end.
-fn mask(logits: &mut [f32], mask: &Mask, stops: &[TokenId]) -> Left {
+fn forbid(logits: &mut [f32], mask: &Mask, stops: &[TokenId]) -> Left {
     mask.apply(logits);
     for end in mask.ends().iter().filter(|end| !stops.contains(end)) {
         logits[*end as usize] = f32::NEG_INFINITY;
@@ -221,45 +379,14 @@ impl Executor for Forward {
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
         fail::fail_point!("engine::forward", |_| Err(ExecuteError("failpoint".into())));
-        let mut wanted = std::mem::take(&mut self.wanted);
-        wanted.clear();
-        wanted.extend(batch.chunks.iter().map(|chunk| self.wants(batch, chunk)));
-        self.rows.clear();
-        self.rows.extend(wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())));
-        let logits = self.forward(batch)?;
-        let mut row = logits.data.chunks_exact(logits.vocab);
-        let outcomes = Vec::with_capacity(wanted.iter().map(|wanted| wanted.drawn.len()).sum());
-        let mut output = StepOutput { outcomes, ..StepOutput::default() };
-        for (chunk, wanted) in batch.chunks.iter().zip(&wanted) {
-            for logits in row.by_ref().take(wanted.scored.len()) {
-                if let Some(scoring) = self.sequences.get_mut(&chunk.seq).and_then(|d| d.scoring.as_mut()) {
-                    scoring.score(logits);
-                }
-            }
-            let mut right = true;
-            let drawn = wanted.drawn.clone().enumerate();
-            for (at, logits) in drawn.zip(row.by_ref().take(wanted.drawn.len())) {
-                if !right {
-                    continue;
-                }
-                let outcome = self.draw(batch, chunk, at, logits);
-                right = match &outcome {
-                    Outcome::Token(sampled) => {
-                        batch.tokens.get(at.1 + 1) == Some(&sampled.token) && !self.ends(chunk.seq, sampled.token)
-                    }
-                    Outcome::Complete | Outcome::Failed(_) => false,
-                };
-                output.outcomes.push((chunk.seq, outcome));
-            }
-            let drawing = self.sequences.get_mut(&chunk.seq).filter(|_| chunk.sample);
-            if let Some(guide) = drawing.and_then(|drawing| drawing.guide.as_mut()) {
-                output.guidance.push((chunk.seq, guide.guidance()));
-            }
-        }
-        drop(row);
-        self.model.recycle(logits);
-        self.wanted = wanted;
-        Ok(output)
+        let began = self.clock.now();
+        let output = self.step(batch);
+        self.computed = Some(self.clock.now().since(began));
+        output
+    }
+
+    fn computed(&self) -> Option<Micros> {
+        self.computed
     }
 
     fn forget(&mut self, seq: SeqId) {

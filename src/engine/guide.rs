@@ -1,34 +1,44 @@
-//! Which tokens the sequences of a step may draw: masks, computed while the model computes the logits.
+//! Which tokens a sequence may draw: its grammar, its place in it, and the masks of the step under way.
 
-use std::collections::HashMap;
-use std::thread::{self, Builder};
+use std::sync::mpsc::Sender;
 
-use crate::grammar::{Mask, MatchError, Matcher, State};
+use crate::grammar::{Mask, MatchError, Matcher, State, Stop};
 use crate::request::Guided;
-use crate::step::{BatchChunk, Guidance, SequenceFault, StepBatch};
-use crate::units::{SeqId, TokenId};
+use crate::step::{Guidance, SequenceFault};
+use crate::units::TokenId;
 
 /// Tokens that a grammar forces are fed at most so many at a time: each costs a row of logits.
 const MOST_FORCED: usize = 32;
-/// Masks take microseconds to a millisecond each: one thread for so many sequences, but not many threads beside those of
-/// the forward pass.
-const SEQUENCES_PER_THREAD: usize = 8;
-const MOST_THREADS: usize = 4;
-/// The parser descends into expressions; what it descends is bounded when they are compiled.
-const STACK_BYTES: usize = 16 << 20;
 
-/// One sequence's grammar, its place in it, and the masks for the rows of the step under way.
+/// One sequence's grammar and its place in it. All that may take long is a [`Task`].
 pub struct Guide {
     guided: Guided,
+    watcher: Sender<Stop>,
     /// Tokens before the answer, from the tag that opens the block of thinking to the one that closes it.
     thought: Vec<TokenId>,
     /// Made at the first mask, for copying what was compiled is work too.
     matcher: Option<Matcher>,
     /// Of the row that a token is drawn from and of the guesses after it, as far as they are allowed.
     masks: Vec<Mask>,
+    /// What `masks` are for: the tokens of the completion before them, and the guesses.
+    drawn: Option<usize>,
+    guesses: Vec<TokenId>,
     fault: Option<MatchError>,
-    choices: usize,
-    drawn: usize,
+    taken: Option<Taken>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// The masks behind the first `drawn` tokens of the completion, and behind the guesses that may follow them.
+    Masks { drawn: usize, guesses: Vec<TokenId> },
+    /// The tokens that the step drew, the first of them at `place` of the completion, and what is to be said after them.
+    Take { place: usize, tokens: Vec<TokenId> },
+}
+
+struct Taken {
+    place: usize,
+    tokens: Vec<TokenId>,
+    guidance: Result<Guidance, MatchError>,
 }
 
 /// Where a completion stands.
@@ -40,79 +50,54 @@ enum Place {
     Answer,
 }
 
-/// A guide and what its sequence is to compute.
-struct Job<'a> {
-    guide: &'a mut Guide,
-    /// Tokens of the completion before the step.
-    drawn: usize,
-    guesses: &'a [TokenId],
-}
-
-/// Computes the masks of `batch` on other threads while `work` runs here.
-///
-/// Whatever becomes of `work`, every guide keeps its place: the next step says how many tokens have been drawn.
-pub fn beside<'a, T>(
-    batch: &'a StepBatch,
-    guides: impl Iterator<Item = (SeqId, &'a mut Guide, usize)>,
-    work: impl FnOnce() -> T,
-) -> T {
-    let mut jobs = jobs(batch, guides);
-    if jobs.is_empty() {
-        return work();
-    }
-    let share = jobs.len().div_ceil(MOST_THREADS).max(SEQUENCES_PER_THREAD);
-    thread::scope(|scope| {
-        for share in jobs.chunks_mut(share) {
-            let run = move || share.iter_mut().for_each(Job::run);
-            // Without a thread, no masks: the draws that miss them fail.
-            let _ = Builder::new().name("masks".into()).stack_size(STACK_BYTES).spawn_scoped(scope, run);
-        }
-        work()
-    })
-}
-
-/// Those who draw in this step. `guides` brings the length of their prompts.
-fn jobs<'a>(batch: &'a StepBatch, guides: impl Iterator<Item = (SeqId, &'a mut Guide, usize)>) -> Vec<Job<'a>> {
-    let mut guides = guides.peekable();
-    if guides.peek().is_none() {
-        return Vec::new();
-    }
-    let chunks: HashMap<SeqId, &BatchChunk> =
-        batch.chunks.iter().filter(|chunk| chunk.sample).map(|chunk| (chunk.seq, chunk)).collect();
-    let job = |(seq, guide, prompt): (SeqId, &'a mut Guide, usize)| {
-        let chunk = chunks.get(&seq)?;
-        let row = chunk.rows.end - 1 - chunk.proposed;
-        let drawn = (batch.positions[row] as usize + 1).saturating_sub(prompt);
-        guide.begin();
-        Some(Job { guide, drawn, guesses: &batch.tokens[row + 1..chunk.rows.end] })
-    };
-    guides.filter_map(job).collect()
-}
-
-impl Job<'_> {
-    fn run(&mut self) {
-        self.guide.fault = self.guide.compute(self.drawn, self.guesses).err();
-    }
-}
-
 impl Guide {
-    pub fn new(guided: &Guided) -> Guide {
+    pub fn new(guided: &Guided, watcher: Sender<Stop>) -> Guide {
         Guide {
             guided: guided.clone(),
+            watcher,
             thought: Vec::new(),
             matcher: None,
             masks: Vec::new(),
+            drawn: None,
+            guesses: Vec::new(),
             fault: None,
-            choices: 0,
-            drawn: 0,
+            taken: None,
         }
     }
 
-    /// Nothing of the step before counts any more.
-    fn begin(&mut self) {
-        self.masks.clear();
-        self.fault = None;
-        (self.choices, self.drawn) = (0, 0);
+    /// Whether `task` was its last of this kind. Masks are not asked for again for other guesses: those of the first rows hold.
+    pub fn knows(&self, task: &Task) -> bool {
+        match task {
+            Task::Masks { drawn, .. } => self.drawn == Some(*drawn),
+            Task::Take { place, tokens } => {
+                self.taken.as_ref().is_some_and(|taken| taken.place == *place && taken.tokens == *tokens)
+            }
+        }
+    }
+
+    /// Its last task came to nothing.
+    pub fn failed(&self) -> bool {
+        self.fault.is_some() || self.taken.as_ref().is_some_and(|taken| taken.guidance.is_err())
+    }
+
+    /// Of the completion, as far as they are known here.
+    pub fn tokens(&self) -> usize {
+        self.thought.len() + self.matcher.as_ref().map_or(0, |matcher| matcher.accepted().len())
+    }
+
+    pub fn run(&mut self, task: Task) {
+        match task {
+            Task::Masks { drawn, guesses } => {
+                self.masks.clear();
+                self.taken = None;
+                self.fault = self.compute(drawn, &guesses).err();
+                (self.drawn, self.guesses) = (Some(drawn), guesses);
+            }
+            Task::Take { place, tokens } => {
+                let guidance = self.take(place, &tokens);
+                self.taken = Some(Taken { place, tokens, guidance });
+            }
+        }
     }
 
     fn compute(&mut self, drawn: usize, guesses: &[TokenId]) -> Result<(), MatchError> {
@@ -132,7 +117,7 @@ impl Guide {
     }
 
     fn matcher(&mut self) -> &mut Matcher {
-        self.matcher.get_or_insert_with(|| Matcher::new(&self.guided.grammar))
+        self.matcher.get_or_insert_with(|| Matcher::watched(&self.guided.grammar, self.watcher.clone()))
     }
 
     fn place(&self) -> Place {
@@ -178,36 +163,42 @@ impl Guide {
         self.thought.iter().chain(answer).nth(place).copied()
     }
 
-    /// The mask for the `row`-th draw of the step, counted from 0.
-    pub fn mask(&self, row: usize) -> Result<&Mask, SequenceFault> {
-        self.masks.get(row).ok_or_else(|| match &self.fault {
+    /// The mask for the `row`-th draw of the step; `None` behind guesses other than those that it was asked for.
+    pub fn mask(&self, row: usize, guesses: &[TokenId]) -> Result<Option<&Mask>, SequenceFault> {
+        if self.guesses.get(..row) != guesses.get(..row) {
+            return Ok(None);
+        }
+        self.masks.get(row).map(Some).ok_or_else(|| match &self.fault {
             Some(fault) => SequenceFault::Grammar(fault.0.clone()),
             None => SequenceFault::Grammar("its next tokens are not known".into()),
         })
     }
 
-    /// Takes the token that was drawn at `place` of the completion, in the `row`-th draw of the step.
-    pub fn take(&mut self, row: usize, place: usize, token: TokenId) -> Result<(), SequenceFault> {
-        self.drawn += 1;
-        self.choices += usize::from(self.masks.get(row).is_some_and(Mask::is_choice));
-        if self.token_at(place) == Some(token) {
-            // A guess that was right.
-            return Ok(());
-        }
-        let accepted = self.rewind(place).and_then(|()| self.accept(token));
-        accepted.map_err(|error| SequenceFault::Grammar(error.0))
+    /// What to say after the tokens that the step drew.
+    pub fn guidance(&self) -> Result<Guidance, SequenceFault> {
+        let taken = self.taken.as_ref().map_or(Ok(Guidance::default()), |taken| taken.guidance.clone());
+        taken.map_err(|error| SequenceFault::Grammar(error.0))
     }
 
-    /// After the step's last token.
-    pub fn guidance(&mut self) -> Guidance {
-        let (drawn, choices) = (self.drawn, self.choices);
+    fn take(&mut self, place: usize, tokens: &[TokenId]) -> Result<Guidance, MatchError> {
+        for (place, token) in (place..).zip(tokens) {
+            // Else a guess that was right.
+            if self.token_at(place) != Some(*token) {
+                self.rewind(place)?;
+                self.accept(*token)?;
+            }
+        }
+        // Guesses that were wrong.
+        self.rewind(place + tokens.len())?;
+        let drawn = tokens.len();
+        let choices = self.masks.iter().take(drawn).filter(|mask| mask.is_choice()).count();
         let answers = self.place() == Place::Answer;
         let Some(matcher) = self.matcher.as_mut().filter(|_| answers) else {
-            return Guidance { drawn, choices, ..Guidance::default() };
+            return Ok(Guidance { drawn, choices, ..Guidance::default() });
         };
         let complete = matcher.state() == State::Complete;
         let forced = if complete { Vec::new() } else { matcher.forced(MOST_FORCED) };
-        Guidance { complete, forced, drawn, choices }
+        Ok(Guidance { complete, forced, drawn, choices })
     }
 }
 
@@ -224,14 +215,17 @@ mod tests {
         let tokenizer = Arc::new(fixtures::byte_level());
         let vocabulary = Vocabulary::new(&tokenizer, fixtures::VOCAB as usize, &[END], Limits::default()).unwrap();
         let grammar = vocabulary.compile(&GrammarSpec::Regex("[a-c]{2}".into())).unwrap();
-        Guide::new(&Guided { grammar, thinking: Some(ThinkingTags { open: USER, close: ASSISTANT, begins_open }) })
+        let thinking = Some(ThinkingTags { open: USER, close: ASSISTANT, begins_open });
+        let (watcher, stops) = std::sync::mpsc::channel();
+        // Whoever does not listen interrupts.
+        std::mem::forget(stops);
+        Guide::new(&Guided { grammar, thinking }, watcher)
     }
 
     /// What may come after `drawn`: of the tags, the end, a letter of the answer, another letter.
     fn allowed(guide: &mut Guide, drawn: &[TokenId]) -> [bool; 5] {
-        guide.begin();
-        guide.compute(drawn.len(), &[]).unwrap();
-        let mask = guide.mask(0).unwrap();
+        guide.run(Task::Masks { drawn: drawn.len(), guesses: Vec::new() });
+        let mask = guide.mask(0, &[]).unwrap().unwrap();
         [USER, ASSISTANT, END, byte(b'a'), byte(b'x')].map(|token| mask.allows(token))
     }
 
@@ -256,9 +250,9 @@ mod tests {
             for at in 0..=drawn.len() {
                 assert_eq!(allowed(&mut guide, &drawn[..at]), places[at], "{begins_open} {at}");
                 if let Some(token) = drawn.get(at) {
-                    guide.take(0, at, *token).unwrap();
+                    guide.run(Task::Take { place: at, tokens: vec![*token] });
+                    assert!(at < drawn.len() - 1 || !guide.guidance().unwrap().complete);
                 }
-                assert!(at < drawn.len() - 1 || !guide.guidance().complete);
             }
             // A step that is run again, from any place.
             for at in (0..drawn.len()).rev() {
@@ -271,10 +265,13 @@ mod tests {
     fn guesses_may_cross_the_border() {
         let (a, x) = (byte(b'a'), byte(b'x'));
         let mut guide = guide(true);
-        guide.begin();
-        guide.compute(0, &[x, ASSISTANT, a, x]).unwrap();
-        let masks: Vec<bool> = (0..4).map(|row| guide.mask(row).unwrap().allows(x)).collect();
+        let guesses = [x, ASSISTANT, a, x];
+        guide.run(Task::Masks { drawn: 0, guesses: guesses.to_vec() });
+        let masks: Vec<bool> = (0..4).map(|row| guide.mask(row, &guesses).unwrap().unwrap().allows(x)).collect();
         assert_eq!(masks, [true, true, false, false]);
-        assert!(guide.mask(4).is_err(), "the last guess is not allowed, so nothing is known of what follows it");
+        assert!(guide.mask(4, &guesses).is_err(), "the last guess is not allowed: nothing is known of what follows it");
+        let others = [x, a];
+        assert!(guide.mask(1, &others).is_ok_and(|mask| mask.is_some()), "behind the guess that is the same");
+        assert!(guide.mask(2, &others).is_ok_and(|mask| mask.is_none()), "behind another");
     }
 }

@@ -1,4 +1,5 @@
-//! What stays while the core is away, and what the loop does with it: the inbox, the clients' outlets, traces, measurements.
+//! What stays while the core is away, and what the loop does with it while the core is home: the inbox, the clients' outlets,
+//! traces, measurements. What it does in between is in [`super::meanwhile`].
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use crate::intake::Batch;
 use crate::metrics::Metrics;
 use crate::report::{Decision, StepReport, Wait};
 use crate::request::{Event, FinishReason, Request, RequestError};
-use crate::scheduler::StepPlan;
 use crate::scheduler::thermal::{Level, Thresholds};
+use crate::scheduler::{Outlook, PlannedAhead, StepPlan};
 use crate::units::{Micros, SeqId};
 
 use super::command::{Accepted, EngineCommand, Submission};
@@ -20,41 +21,52 @@ use super::executor::Executor;
 use super::heartbeat::Heartbeat;
 use super::history::{History, Record};
 use super::inbox::Inbox;
-use super::outlet::{Heard, Outlets};
+use super::outlet::Outlets;
 use super::permit::{Closed, Gate};
 use super::stats::{EngineStats, LiveSequence, WindowStats};
-use super::tape::{self, Entry, Planned};
+use super::tape::{Entry, Planned};
 use super::trace::Traces;
 use super::window::{SAMPLES, Window};
 
 pub struct Home {
-    inbox: Inbox,
-    outlets: Outlets,
-    traces: Traces,
+    pub(super) inbox: Inbox,
+    pub(super) outlets: Outlets,
+    pub(super) traces: Traces,
     gate: Gate,
     drains: Vec<oneshot::Sender<()>>,
     ending: bool,
-    measured: Measured,
-    history: History,
+    pub(super) measured: Measured,
+    pub(super) history: History,
     /// Where decisions are recorded, while somebody listens and there is room.
     tape: Option<mpsc::Sender<Entry>>,
-    clock: Clock,
-    metrics: Arc<Metrics>,
-    heartbeat: Arc<Heartbeat>,
+    pub(super) clock: Clock,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) heartbeat: Arc<Heartbeat>,
+    /// Whether what can be done while a step runs is done then, or before the next one leaves.
+    pub(super) overlap: bool,
+    /// What the last call brought, until the clients have heard it.
+    pub(super) undelivered: Option<StepReport>,
+    /// What the next plan will most likely look at, and then that plan.
+    pub(super) outlook: Option<Outlook>,
+    pub(super) ahead: Option<PlannedAhead>,
+    /// Since the core was last home.
+    pub(super) looked_for_gone: bool,
 }
 
 /// What the loop has seen since the process began, and since the window was reset.
-struct Measured {
-    tokens_total: u64,
-    pending_out: usize,
-    window_began: Micros,
-    window_tokens: u64,
-    steps: Window,
-    /// Between steps, while there was work.
-    gaps: Window,
-    ttft: Window,
+pub(super) struct Measured {
+    pub tokens_total: u64,
+    pub pending_out: usize,
+    pub window_began: Micros,
+    pub window_tokens: u64,
+    pub steps: Window,
+    /// How long the model did not compute.
+    pub gaps: Window,
+    /// From the end of a step to the beginning of the next: what belongs to the duration of none.
+    pub between: Window,
+    pub ttft: Window,
     /// When the last step ended, unless there was nothing to do since.
-    returned_at: Option<Micros>,
+    pub returned_at: Option<Micros>,
 }
 
 /// What a [`Home`] is made of.
@@ -77,6 +89,7 @@ impl Home {
             window_tokens: 0,
             steps: Window::new(SAMPLES),
             gaps: Window::new(SAMPLES),
+            between: Window::new(SAMPLES),
             ttft: Window::new(SAMPLES),
             returned_at: None,
         };
@@ -93,6 +106,11 @@ impl Home {
             clock,
             metrics,
             heartbeat,
+            overlap: true,
+            undelivered: None,
+            outlook: None,
+            ahead: None,
+            looked_for_gone: false,
         }
     }
 
@@ -104,12 +122,17 @@ impl Home {
         entries
     }
 
-    fn note(&mut self, entry: impl FnOnce() -> Entry) {
+    pub(super) fn note(&mut self, entry: impl FnOnce() -> Entry) {
         if let Some(tape) = &self.tape
             && tape.try_send(entry()).is_err()
         {
             self.tape = None;
         }
+    }
+
+    /// Whether the next step is planned, and the last one delivered, while one runs. Changes no answer.
+    pub fn overlapping(self, overlap: bool) -> Home {
+        Home { overlap, ..self }
     }
 
     pub fn is_ending(&self) -> bool {
@@ -207,17 +230,18 @@ impl Home {
     fn abort(&mut self, seq: SeqId) {
         self.note(|| Entry::Aborted { seq });
         self.inbox.abort(seq);
-        self.say(seq, Event::Finished(FinishReason::Abort), self.clock.now());
+        self.cut_short(seq, Event::Finished(FinishReason::Abort), self.clock.now());
     }
 
     /// All sequences of a request, by order of the operator.
     fn cancel(&mut self, id: &str) -> usize {
         let now = self.clock.now();
+        self.catch_up();
         let live = self.traces.live_of(id);
         for &seq in &live {
             self.note(|| Entry::Aborted { seq });
             self.inbox.abort(seq);
-            self.say(seq, Event::Failed(RequestError::Aborted), now);
+            self.cut_short(seq, Event::Failed(RequestError::Aborted), now);
         }
         live.len()
     }
@@ -226,7 +250,7 @@ impl Home {
         let now = self.clock.now();
         self.gate.set_closed(Closed::Draining);
         for request in self.inbox.drain() {
-            self.say(request.id(), Event::Failed(RequestError::ShuttingDown), now);
+            self.cut_short(request.id(), Event::Failed(RequestError::ShuttingDown), now);
         }
         self.drains.push(reply);
     }
@@ -241,9 +265,8 @@ impl Home {
 
     /// The core is home: it obeys, overdue requests end, and it takes as many others as it has seats.
     pub fn settle<E: Executor>(&mut self, core: &mut Core<E>) {
-        // An `Abort` wakes a resting loop, but may not fit the channel; a closed outlet is the proof that the client left.
-        for seq in self.outlets.gone() {
-            self.abort(seq);
+        if !std::mem::take(&mut self.looked_for_gone) {
+            self.let_go();
         }
         let orders = self.inbox.take_orders();
         for seq in orders.aborts {
@@ -256,11 +279,16 @@ impl Home {
             core.set_thermal(level);
         }
         let now = self.clock.now();
-        for (seq, error) in core.expire(now) {
-            self.say(seq, Event::Failed(error), now);
+        let overdue = core.expire(now);
+        if !overdue.is_empty() {
+            // What they had in time comes before the end.
+            self.catch_up();
+        }
+        for (seq, error) in overdue {
+            self.cut_short(seq, Event::Failed(error), now);
         }
         for (request, error) in self.inbox.expire(now) {
-            self.say(request.id(), Event::Failed(error), now);
+            self.cut_short(request.id(), Event::Failed(error), now);
         }
         self.inbox.note(core.view());
         let batch = self.inbox.release(now, self.measured.ttft.recent_p99());
@@ -272,10 +300,25 @@ impl Home {
             core.admit(self.released(batch, now));
             self.inbox.note(core.view());
         }
-        let drained = self.inbox.drained_per_s(now);
+        if !self.overlap {
+            self.publish();
+        }
+    }
+
+    /// What others read of the queue and the core.
+    pub(super) fn publish(&self) {
+        let drained = self.inbox.drained_per_s(self.clock.now());
         self.gate.set_drain_rate(drained);
         self.metrics.queue(self.inbox.depths(), drained);
         self.metrics.state(&self.inbox.snapshot());
+    }
+
+    /// Aborts those whose client has gone. An `Abort` wakes a resting loop, but may not fit the channel; a closed outlet is
+    /// the proof that the client left.
+    pub(super) fn let_go(&mut self) {
+        for seq in self.outlets.gone() {
+            self.abort(seq);
+        }
     }
 
     /// A batch leaves the queue: its places are free.
@@ -303,94 +346,25 @@ impl Home {
     }
 
     pub fn plan<E: Executor>(&mut self, core: &mut Core<E>) -> Option<StepPlan> {
+        let ahead = self.ahead.take();
         let now = self.clock.now();
-        let plan = if self.ending || !self.inbox.may_step() { None } else { core.plan(now) };
+        let plan = match ahead {
+            _ if self.ending || !self.inbox.may_step() => None,
+            None => core.plan(now),
+            Some(ahead) => {
+                let (plan, fate) = core.plan_with(ahead, now);
+                self.metrics.planned_ahead(fate);
+                plan
+            }
+        };
         self.note(|| Entry::Planned { now, plan: plan.as_ref().map(Planned::of) });
         plan
     }
 
-    /// The core leaves for a step; returns when.
-    pub fn leaves(&mut self, plan: &StepPlan) -> Micros {
-        let now = self.clock.now();
-        self.inbox.leaves(now, plan.predicted);
-        self.heartbeat.begin(now);
-        if let Some(returned) = self.measured.returned_at.take() {
-            self.metrics.engine_gap(now.since(returned));
-            self.measured.gaps.push(now.since(returned));
-        }
-        now
-    }
-
-    /// The core is back from the step that began at `began`; returns how long it took.
-    pub fn returned(&mut self, began: Micros) -> Micros {
-        let now = self.clock.now();
-        let elapsed = now.since(began);
-        self.measured.steps.push(elapsed);
-        self.measured.returned_at = Some(now);
-        elapsed
-    }
-
-    pub fn deliver(&mut self, report: StepReport) {
-        let now = self.clock.now();
-        let elapsed = self.measured.steps.last().unwrap_or_default();
-        self.note(|| Entry::Stepped { elapsed, now, outcomes: tape::outcomes(&report) });
-        self.metrics.steps(&report);
-        let decoding = report.steps.iter().any(|facts| facts.decode_tokens > 0);
-        let max_stall = self.inbox.tuning().0.scheduler.max_stall.filter(|_| decoding && report.steps.len() == 1);
-        self.metrics.step_time(self.measured.steps.last().unwrap_or_default(), max_stall);
-        self.measured.pending_out = report.pending_out;
-        for facts in report.steps.iter().filter(|facts| facts.rerun) {
-            tracing::error!(
-                event = "step_failed",
-                sequences = facts.sequences,
-                "a step failed and was rerun one by one"
-            );
-        }
-        for (seq, decision) in report.decisions {
-            self.traces.note(seq, decision, now);
-        }
-        for (seq, event) in report.events {
-            self.say(seq, event, now);
-        }
-    }
-
-    /// Tells the client, and everyone who keeps count.
-    fn say(&mut self, seq: SeqId, event: Event, now: Micros) {
-        let is_token = matches!(event, Event::Token(_));
-        let how = match &event {
-            Event::Finished(reason) => Some(reason.name()),
-            Event::Failed(_) => Some("failed"),
-            Event::Admitted { .. } | Event::Token(_) => None,
-        };
-        let is_end = how.is_some();
-        if is_token {
-            self.history.token(seq, now);
-        } else if is_end {
-            self.history.end(seq, matches!(event, Event::Finished(_)), now);
-        }
-        if let Some(how) = how {
-            self.traces.end(seq, how, now);
-        }
-        match self.outlets.send(seq, event, now, &self.metrics) {
-            Some(Heard::FirstToken(ttft)) => {
-                self.measured.ttft.push(ttft);
-                self.traces.note(seq, Decision::FirstToken, now);
-            }
-            Some(Heard::Admitted | Heard::NextToken | Heard::Ended) | None => {}
-        }
-        if is_token {
-            self.measured.tokens_total += 1;
-            self.measured.window_tokens += 1;
-            self.inbox.generated(seq);
-        }
-        // Not at `Admitted`: the seat is taken from then on, and its tenant pays for what it generates.
-        if is_end {
-            self.inbox.ended(seq);
-        }
-    }
-
     /// Nothing to compute: whoever waits for the drain has an answer.
     pub fn rest<E: Executor>(&mut self, core: &Core<E>) {
+        self.catch_up();
+        self.publish();
         self.heartbeat.rest();
         self.measured.returned_at = None;
         if self.inbox.is_draining() && core.is_idle() {
@@ -408,9 +382,10 @@ impl Home {
 
     /// The last turn: everyone who is still there hears why.
     pub fn end(&mut self) {
+        self.catch_up();
         let now = self.clock.now();
         for seq in self.outlets.all() {
-            self.say(seq, Event::Failed(RequestError::ShuttingDown), now);
+            self.cut_short(seq, Event::Failed(RequestError::ShuttingDown), now);
         }
         self.heartbeat.end();
     }
@@ -425,7 +400,7 @@ impl Home {
             past: self.history.newest(now, window),
             tuning: self.inbox.tuning().0.clone(),
             cost: core.cost.clone(),
-            gap: self.measured.gaps.mean().unwrap_or_default(),
+            gap: self.measured.between.mean().unwrap_or_default(),
             block_size: core.block_size,
             num_blocks: core.snapshot.blocks_total,
         }
@@ -436,6 +411,7 @@ impl Home {
         self.measured.window_began = self.clock.now();
         self.measured.window_tokens = 0;
         self.measured.steps.clear();
+        self.measured.gaps.clear();
         self.measured.ttft.clear();
     }
 
@@ -457,6 +433,8 @@ impl Home {
                 step_mean: measured.steps.mean(),
                 step_p50: measured.steps.percentile(0.5),
                 step_p99: measured.steps.percentile(0.99),
+                gap_p50: measured.gaps.percentile(0.5),
+                gap_p99: measured.gaps.percentile(0.99),
                 ttft_p50: measured.ttft.percentile(0.5),
                 ttft_p99: measured.ttft.percentile(0.99),
             },

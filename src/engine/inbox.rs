@@ -2,7 +2,7 @@
 
 use crate::intake::{Batch, Intake, Prices, Situation};
 use crate::report::{Snapshot, Stage};
-use crate::request::{Priority, Request, RequestError};
+use crate::request::{CLASSES, Priority, Request, RequestError};
 use crate::scheduler::StepLoad;
 use crate::scheduler::thermal::{Change as ThermalChange, Governor, Level, Reading};
 use crate::units::{Micros, SeqId};
@@ -98,7 +98,7 @@ impl Inbox {
             self.step.map_or(Micros::ZERO, |(began, predicted)| (began + predicted.unwrap_or_default()).since(now));
         let flush = match (situation.idle && self.tuning.intake.flush.idle_release, request.priority()) {
             (true, _) | (_, Priority::Critical) => Micros::ZERO,
-            (false, priority) => self.intake.timeout(&situation).min(self.tuning.intake.max_waits[priority.index()]),
+            (false, priority) => self.intake.timeout(&situation).min(self.tuning.intake.max_wait(priority)),
         };
         let ahead = Ahead {
             prefill_tokens: prefill_queued + backlog.prefill_tokens,
@@ -198,8 +198,9 @@ impl Inbox {
         Situation {
             now,
             free_seats: self.last.free_seats,
+            idle_seats: self.last.idle_seats,
             seats: self.last.seats,
-            idle: self.last.snapshot.running + self.last.snapshot.waiting == 0,
+            idle: self.last.urgent == 0,
             p99_ttft,
             prices: self.prices(now),
         }
@@ -321,7 +322,7 @@ impl Inbox {
         }
     }
 
-    pub fn depths(&self) -> [usize; 4] {
+    pub fn depths(&self) -> [usize; CLASSES] {
         self.intake.depths()
     }
 

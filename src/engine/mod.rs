@@ -19,8 +19,11 @@ pub mod heartbeat;
 pub mod history;
 pub mod home;
 pub mod inbox;
+mod masks;
+mod meanwhile;
 pub mod outlet;
 pub mod permit;
+mod pooler;
 mod predict;
 pub mod run;
 pub mod stats;
@@ -29,3 +32,6 @@ pub mod trace;
 pub mod window;
 
 pub use handle::EngineHandle;
+
+#[cfg(test)]
+mod batch_tests;

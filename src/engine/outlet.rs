@@ -73,7 +73,7 @@ impl Outlets {
         let outlet = self.open.get_mut(&seq)?;
         let heard = match &event {
             Event::Admitted { .. } => Heard::Admitted,
-            Event::Token(_) => match outlet.last_token.replace(now) {
+            Event::Token(_) | Event::Embedded(_) => match outlet.last_token.replace(now) {
                 None => {
                     let ttft = now.since(outlet.submitted);
                     metrics.first_token(ttft, outlet.predicted.map(|at| at.since(outlet.submitted)));

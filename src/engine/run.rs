@@ -1,4 +1,5 @@
-//! The loop: hear commands, plan, send the core away to compute, keep hearing, deliver what it brings back.
+//! The loop: hear commands, plan, send the core away to compute; while it is away deliver what it brought before, plan ahead,
+//! and keep hearing.
 
 use std::time::Duration;
 
@@ -49,16 +50,16 @@ async fn step<E: Executor>(
     home: &mut Home,
     commands: &mut mpsc::Receiver<EngineCommand>,
 ) -> Core<E> {
-    let now = home.leaves(&plan);
+    let now = home.leaves(&core, &plan);
     let mut away = spawn_blocking(move || core.execute(plan, now));
+    home.meanwhile();
     let (mut core, report) = loop {
         select! { biased;
             done = &mut away => break done.expect("execute catches its own panics"),
             Some(command) = commands.recv() => home.hear(command),
         }
     };
-    core.observe(home.returned(now));
-    home.deliver(report);
+    core.observe(home.returned(now, report));
     core
 }
 

@@ -1,7 +1,7 @@
 //! The engine in numbers, as `/admin/state` and dashboards read them. Pure.
 
 use crate::report::{SequenceView, Snapshot, Wait};
-use crate::request::Priority;
+use crate::request::{CLASSES, Priority};
 use crate::units::Micros;
 
 use super::control::{Group, Tuning};
@@ -34,7 +34,7 @@ pub struct ThermalStats {
 #[derive(Clone, Debug, Default)]
 pub struct QueueStats {
     /// By priority, highest first.
-    pub depths: [usize; 4],
+    pub depths: [usize; CLASSES],
     /// Of those, how many gather, the others wait for a seat.
     pub gathering: usize,
     pub prompt_tokens: usize,
@@ -70,6 +70,9 @@ pub struct WindowStats {
     pub step_mean: Option<Micros>,
     pub step_p50: Option<Micros>,
     pub step_p99: Option<Micros>,
+    /// Between two steps while there was work: how long the model did not compute.
+    pub gap_p50: Option<Micros>,
+    pub gap_p99: Option<Micros>,
     pub ttft_p50: Option<Micros>,
     pub ttft_p99: Option<Micros>,
 }

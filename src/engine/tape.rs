@@ -32,16 +32,19 @@ pub enum Entry {
         now: Micros,
         batch: Option<(u64, Vec<SeqId>)>,
     },
-    /// What was to be computed; nothing when there was nothing to do.
+    /// What was to be computed, planned ahead or not; nothing when there was nothing to do.
     Planned {
         now: Micros,
         plan: Option<Planned>,
     },
-    /// What it brought, and when that was delivered.
+    /// What it brought.
     Stepped {
         elapsed: Micros,
-        now: Micros,
         outcomes: Vec<(SeqId, Outcome)>,
+    },
+    /// The clients heard of it: beside the next step, or before.
+    Delivered {
+        now: Micros,
     },
 }
 
@@ -69,6 +72,7 @@ pub fn outcomes(report: &StepReport) -> Vec<(SeqId, Outcome)> {
     let outcome = |(seq, event): &(SeqId, Event)| match event {
         // Logprobs decide nothing, and are large.
         Event::Token(sampled) => Some((*seq, Outcome::Token(Sampled { token: sampled.token, logprobs: None }))),
+        Event::Embedded(_) => Some((*seq, Outcome::Embedded(Vec::new()))),
         Event::Failed(_) => Some((*seq, Outcome::Failed(SequenceFault::Forward))),
         Event::Admitted { .. } | Event::Finished(_) => None,
     };

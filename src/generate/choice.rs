@@ -93,6 +93,7 @@ impl Choice {
         let deltas = match event {
             Event::Admitted { cached_tokens } => Ok(vec![Delta::Admitted { cached_tokens }]),
             Event::Token(sampled) => self.token(sampled),
+            Event::Embedded(vector) => Ok(vec![Delta::Embedded(vector)]),
             Event::Finished(reason) => self.finish(reason),
             Event::Failed(error) => Ok(vec![Delta::Failed(error)]),
         };
@@ -176,7 +177,8 @@ impl Choice {
             FinishReason::Stop if self.reader.has_called() => FinishReason::ToolCalls,
             other => other,
         };
-        let finished = Delta::Finished { reason, completion_tokens: self.completion_tokens };
+        let stop = self.reader.matched().map(str::to_owned);
+        let finished = Delta::Finished { reason, completion_tokens: self.completion_tokens, stop };
         text.into_iter().chain([finished]).collect()
     }
 
@@ -196,7 +198,15 @@ impl Choice {
         let top = |(token, logprob)| spelled(&self.tokenizer, token, logprob);
         let hidden = !self.keep_special_tokens && !self.tokenizer.is_text(token);
         let TopLogprob { text, bytes, logprob, .. } = top((token, logprobs.sampled));
-        TokenLogprob { token, text, bytes, hidden, logprob, top: logprobs.top.into_iter().map(top).collect() }
+        TokenLogprob {
+            token,
+            text,
+            bytes,
+            hidden,
+            logprob,
+            rank: logprobs.rank,
+            top: logprobs.top.into_iter().map(top).collect(),
+        }
     }
 }
 

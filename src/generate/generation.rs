@@ -45,7 +45,7 @@ pub struct Started {
     /// Where an echo was asked for.
     pub prompt_text: Option<String>,
     /// The client asked for more tokens than the context leaves.
-    pub max_tokens_clamped: bool,
+    pub clamped: Option<&'static str>,
     /// From its arrival; `None` while nothing was measured.
     pub predicted_ttft: Option<Micros>,
     pub effective: Option<Effective>,
@@ -126,7 +126,7 @@ impl Generation {
 
     fn hear(&mut self, index: usize, event: Event) {
         match &event {
-            Event::Token(_) => self.again = None,
+            Event::Token(_) | Event::Embedded(_) => self.again = None,
             Event::Failed(why) if why.is_worker_fault() => {
                 self.underway.lease.settle(Verdict::Failure);
                 if self.move_elsewhere(why.clone()) {

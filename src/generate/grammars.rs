@@ -1,13 +1,14 @@
 //! Grammars of requests: compiled away from everybody else, within bounds, and kept for the next request that asks the same.
 
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use crate::grammar::{Cache, Grammar, GrammarError, GrammarSpec, Limits, STACK_BYTES, Vocabulary};
+use crate::grammar::{Cache, Grammar, GrammarError, GrammarSpec, Limits, STACK_BYTES, Stop, Vocabulary};
 use crate::request::{RawGrammar, RequestError};
 use crate::text::Tokenizer;
 use crate::units::TokenId;
@@ -17,7 +18,7 @@ use crate::units::TokenId;
 pub struct GrammarConfig {
     /// Of one grammar, as the client wrote it.
     pub max_bytes: usize,
-    /// The wait for a place to compile in is part of it.
+    /// Of one grammar. It may wait for others five times as long.
     pub compile_timeout: Duration,
     /// Compiled grammars that are kept.
     pub cache_entries: usize,
@@ -31,9 +32,19 @@ impl Default for GrammarConfig {
 
 /// What clients wrote for all grammars that are kept.
 const CACHE_BYTES: usize = 8 << 20;
-/// Grammars that are compiled at the same time; more wait. A compilation cannot be stopped, so this also bounds what those
-/// given up can cost.
+/// Grammars that are compiled at the same time; more wait. Most of a compilation cannot be stopped, so this also bounds what
+/// those given up can cost.
 const PLACES: usize = 2;
+/// How long a grammar may wait for a place, in times that it may take itself.
+const PATIENCE: u32 = 5;
+
+/// Why a request has no grammar.
+enum Refusal {
+    /// All places were taken for too long.
+    NoPlace,
+    Late,
+    Grammar(GrammarError),
+}
 
 pub struct Grammars {
     config: GrammarConfig,
@@ -62,48 +73,80 @@ impl Grammars {
     }
 
     /// The grammar of `raw`. What cannot be compiled, or not in time, is the client's to change: the error names its field.
+    /// That others' grammars take long is not.
     pub async fn compile(self: &Arc<Self>, raw: &RawGrammar) -> Result<Grammar, RequestError> {
         if let Some(grammar) = self.known(&raw.spec) {
             return Ok(grammar);
         }
-        let late = || format!("took longer than {} ms to compile", self.config.compile_timeout.as_millis());
-        match timeout(self.config.compile_timeout, self.compiled(&raw.spec)).await {
-            Err(_) => Err(RequestError::GrammarTooComplex { param: raw.param.clone(), message: late() }),
-            Ok(Err(GrammarError::NoBytes)) => {
-                Err(RequestError::Unsupported { param: raw.param.clone(), message: GrammarError::NoBytes.to_string() })
+        let limit = self.config.compile_timeout;
+        let refusal = match self.compiled(&raw.spec).await {
+            Ok(grammar) => return Ok(grammar),
+            Err(refusal) => refusal,
+        };
+        Err(match refusal {
+            Refusal::NoPlace => RequestError::GrammarBusy { retry_after_s: limit.as_secs().max(1) as u32 },
+            Refusal::Late => RequestError::GrammarTooComplex {
+                param: raw.param.clone(),
+                message: format!("took longer than {} ms to compile", limit.as_millis()),
+            },
+            Refusal::Grammar(GrammarError::NoBytes) => {
+                RequestError::Unsupported { param: raw.param.clone(), message: GrammarError::NoBytes.to_string() }
             }
-            Ok(Err(error)) if error.is_limit() => {
-                Err(RequestError::GrammarTooComplex { param: raw.param.clone(), message: error.to_string() })
+            Refusal::Grammar(error) if error.is_limit() => {
+                RequestError::GrammarTooComplex { param: raw.param.clone(), message: error.to_string() }
             }
-            Ok(Err(error)) => Err(RequestError::invalid(raw.param.clone(), error.to_string())),
-            Ok(Ok(grammar)) => Ok(grammar),
-        }
+            Refusal::Grammar(error) => RequestError::invalid(raw.param.clone(), error.to_string()),
+        })
     }
 
-    async fn compiled(self: &Arc<Self>, spec: &GrammarSpec) -> Result<Grammar, GrammarError> {
-        let failed = || GrammarError::Invalid("the compiler failed".into());
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| failed())?;
+    async fn compiled(self: &Arc<Self>, spec: &GrammarSpec) -> Result<Grammar, Refusal> {
+        let failed = || Refusal::Grammar(GrammarError::Invalid("the compiler failed".into()));
+        let place = timeout(self.config.compile_timeout * PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
+        let place = place.map_err(|_| Refusal::NoPlace)?.map_err(|_| failed())?;
         // Whoever had the place before may have compiled the same.
         if let Some(grammar) = self.known(spec) {
             return Ok(grammar);
         }
         let (answer, answered) = oneshot::channel();
+        let (ready, is_ready) = oneshot::channel();
+        let (watcher, stops) = mpsc::channel();
         let (grammars, spec) = (Arc::clone(self), spec.clone());
         // A thread of its own, for its stack; it ends with the compilation and gives the place back, waited for or not.
         let work = move || {
-            let compiled = grammars.compile_here(spec, place);
+            let compiled = grammars.vocabulary().and_then(|vocabulary| {
+                let _ = ready.send(());
+                grammars.compile_here(vocabulary, spec, watcher)
+            });
+            drop(place);
             let _ = answer.send(compiled);
         };
         let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK_BYTES).spawn(work);
         thread.map_err(|_| failed())?;
-        answered.await.unwrap_or_else(|_| Err(failed()))
+        // The vocabulary is the server's own work: the first to need it is not timed for it.
+        let _ = is_ready.await;
+        match timeout(self.config.compile_timeout, answered).await {
+            Ok(answer) => answer.map_err(|_| failed())?.map_err(Refusal::Grammar),
+            Err(_) => {
+                // What comes after this finds nobody who listens, and stops as well.
+                stops.try_iter().for_each(|stop| stop.stop());
+                Err(Refusal::Late)
+            }
+        }
     }
 
-    fn compile_here(&self, spec: GrammarSpec, _place: OwnedSemaphorePermit) -> Result<Grammar, GrammarError> {
+    fn vocabulary(&self) -> Result<&Vocabulary, GrammarError> {
         let limits = Limits { bytes: self.config.max_bytes, ..Limits::default() };
         let make = || Vocabulary::new(&self.tokenizer, self.width, &self.eos, limits);
-        let vocabulary = self.vocabulary.get_or_init(make).as_ref().map_err(Clone::clone)?;
-        let grammar = vocabulary.compile(&spec)?;
+        self.vocabulary.get_or_init(make).as_ref().map_err(Clone::clone)
+    }
+
+    fn compile_here(
+        &self,
+        vocabulary: &Vocabulary,
+        spec: GrammarSpec,
+        watcher: Sender<Stop>,
+    ) -> Result<Grammar, GrammarError> {
+        let grammar = vocabulary.compile_watched(&spec, Some(watcher))?;
         self.cache().put(spec, grammar.clone());
         Ok(grammar)
     }
@@ -156,13 +199,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gets_no_place_in_time_is_refused() {
-        let grammars = grammars(Duration::from_millis(20));
+    async fn who_gets_no_place_in_time_is_told_to_come_back() {
+        let grammars = grammars(Duration::from_millis(4));
         let others = Arc::clone(&grammars.places).acquire_many_owned(PLACES as u32).await.unwrap();
         let refused = grammars.compile(&raw("a+")).await.unwrap_err();
-        let RequestError::GrammarTooComplex { message, .. } = refused else { panic!("{refused}") };
-        assert_eq!(message, "took longer than 20 ms to compile");
+        assert_eq!(refused, RequestError::GrammarBusy { retry_after_s: 1 }, "others' grammars are not its fault");
         drop(others);
         assert_eq!(grammars.places.available_permits(), PLACES, "nobody waits any more");
+    }
+
+    #[tokio::test]
+    async fn only_the_compilation_is_timed() {
+        let grammars = grammars(Duration::ZERO);
+        // Whatever the clock says: the server's vocabulary is there before it runs.
+        let compiled = grammars.compile(&raw("a+")).await;
+        assert!(grammars.vocabulary.get().is_some());
+        if let Err(refused) = compiled {
+            let RequestError::GrammarTooComplex { message, .. } = refused else { panic!("{refused}") };
+            assert_eq!(message, "took longer than 0 ms to compile");
+        }
+        // Given up or not, its place comes back.
+        let _all = grammars.places.acquire_many(PLACES as u32).await.unwrap();
     }
 }

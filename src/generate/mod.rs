@@ -3,12 +3,14 @@
 //! ```text
 //! RawRequest ─ check ─ prepare.rs: render, tokenise ─ into_requests ─▶ workers::Pool::submit
 //!                      generation.rs: merge the choices ◀── Event ──┘
+//!                      embedding.rs: prompts → vectors
 //!                      choice.rs: tokens → text; reader.rs: thinking, calls, stop strings ─▶ Delta
 //! ```
 //! Knows text and tokens, knows nothing of JSON, batches or models.
 
 mod call_format;
 mod choice;
+mod embedding;
 mod generation;
 mod grammars;
 mod infill;
@@ -32,6 +34,7 @@ use crate::text::{
 use crate::units::{SeqId, TokenId};
 use crate::workers::Pool;
 
+pub use embedding::{Embedded, Embeddings, normalised, similarity};
 pub use generation::{Effective, Generation, Started};
 pub use grammars::GrammarConfig;
 pub use prepare::AddSpecial;
@@ -58,6 +61,7 @@ pub struct GeneratorParts {
     /// Who reads the answers of chats.
     pub parsers: ParserChoices,
     pub grammars: GrammarConfig,
+    pub embeddings: Embeddings,
 }
 
 /// Starts generations. Cheap to clone.
@@ -74,6 +78,7 @@ struct Shared {
     aliases: Vec<String>,
     tools: Option<ToolFamily>,
     reasoning: Option<ReasoningFamily>,
+    embeddings: Embeddings,
     next_seq: AtomicU64,
 }
 
@@ -97,10 +102,14 @@ pub enum Delta {
     /// Before all text, where the prompt's logprobs were asked for: those of its tokens from the second on.
     Prompt(Vec<TokenLogprob>),
     Text(TextDelta),
+    /// Of an embedding: the pooled state of the prompt.
+    Embedded(Vec<f32>),
     Finished {
         reason: FinishReason,
         /// Up to the token that ended the completion, that one included.
         completion_tokens: u32,
+        /// The stop string that ended it.
+        stop: Option<String>,
     },
     Failed(RequestError),
 }
@@ -147,6 +156,8 @@ pub struct TokenLogprob {
     /// It adds nothing to the text: a special token.
     pub hidden: bool,
     pub logprob: f32,
+    /// Among all tokens, from 1.
+    pub rank: usize,
     /// Best first.
     pub top: Vec<TopLogprob>,
 }
@@ -161,7 +172,18 @@ pub struct TopLogprob {
 
 impl Generator {
     pub fn new(parts: GeneratorParts) -> Generator {
-        let GeneratorParts { workers, tokenizer, template, eos, limits, model_id, aliases, parsers, grammars } = parts;
+        let GeneratorParts {
+            workers,
+            tokenizer,
+            template,
+            eos,
+            limits,
+            model_id,
+            aliases,
+            parsers,
+            grammars,
+            embeddings,
+        } = parts;
         let source = template.as_ref().map(ChatTemplate::source);
         let reasoning = parsers.reasoning.resolve(source, ReasoningFamily::of_template);
         let shown = template.as_ref().is_some_and(|template| template.tools_in() != ToolsIn::Nowhere);
@@ -183,6 +205,7 @@ impl Generator {
             aliases,
             tools,
             reasoning,
+            embeddings,
             next_seq,
         }))
     }
@@ -199,15 +222,7 @@ impl Generator {
     /// bounds, or for which there is no room, is refused for the price of looking at it.
     pub fn admit(&self, raw: RawRequest) -> Result<Admitted, RequestError> {
         let shared = &self.0;
-        let checked = raw.check(&shared.limits, entropy())?;
-        if raw.template.tools.is_some() && shared.tools.is_none() {
-            let message = "the chat template of this model has no place for tools, or the way in which it writes calls is \
-                           not known (see model.tool_parser)";
-            return Err(RequestError::Unsupported { param: "tools".into(), message: message.into() });
-        }
-        if checked.max_thinking_tokens().is_some() {
-            shared.tags()?;
-        }
+        let checked = shared.check(&raw)?;
         let choices = checked.choices() as usize;
         // Each token has at least a byte of text, or is written by the template or the post-processor.
         let bound = prepare::bytes(&raw.prompt, &raw.template)
@@ -248,7 +263,7 @@ impl Generator {
             None => None,
         };
         let ids = || SeqId(shared.next_seq.fetch_add(1, Ordering::Relaxed));
-        let Built { requests, max_tokens_clamped } =
+        let Built { requests, clamped } =
             checked.with_grammar(grammar).into_requests(prompt_tokens, &shared.eos, &shared.limits, ids)?;
         let Some(first) = requests.first() else { return Err(RequestError::Internal) };
         let manner = Manner {
@@ -263,7 +278,7 @@ impl Generator {
         let mut started = Started {
             prompt_tokens: first.prompt().to_vec(),
             prompt_text: text,
-            max_tokens_clamped,
+            clamped,
             predicted_ttft: None,
             effective: Some(Effective::of(first)),
             cached_tokens: 0,
@@ -278,9 +293,37 @@ impl Generator {
 
     /// The tokens of a prompt. A chat is rendered as for a completion; `add_special` is for texts, since a template writes
     /// its own. A text of more bytes than a full context could hold is refused unread.
-    pub async fn tokenize(&self, prompt: Prompt, add_special: AddSpecial) -> Result<Vec<TokenId>, RequestError> {
-        prompt.check_size(&self.0.limits)?;
-        prepare::tokens(&self.0.preparer, prompt, add_special, TemplateOptions::default()).await
+    pub async fn tokenize(
+        &self,
+        prompt: Prompt,
+        add_special: AddSpecial,
+        template: TemplateOptions,
+    ) -> Result<Vec<TokenId>, RequestError> {
+        let raw = RawRequest { prompt, template, ..RawRequest::default() };
+        // As for a completion: the same tools, the same names for the template.
+        self.0.check_template(&raw)?;
+        raw.prompt.check_size(&self.0.limits)?;
+        prepare::tokens(&self.0.preparer, raw.prompt, add_special, raw.template).await
+    }
+
+    /// The tokens that the model would read for a request, which is checked as if it were to run. They may be more than the
+    /// context holds.
+    pub async fn prompt_tokens(&self, raw: &RawRequest) -> Result<Vec<TokenId>, RequestError> {
+        let checked = self.0.check(raw)?;
+        let (prompt, template) = (raw.prompt.clone(), raw.template.clone());
+        let mut tokens = prepare::tokens(&self.0.preparer, prompt, AddSpecial::Yes, template).await?;
+        checked.truncate(&mut tokens);
+        Ok(tokens)
+    }
+
+    /// The text of a prompt, special tokens spelled out.
+    pub fn spell_prompt(&self, tokens: &[TokenId]) -> Result<String, RequestError> {
+        detokenize(&self.0.preparer.tokenizer, tokens).map_err(prepare::tokenizer_error)
+    }
+
+    /// Whether the thinking of this model can be told from its answer, and ended.
+    pub fn thinks(&self) -> bool {
+        self.0.tags().is_ok()
     }
 
     /// The text of tokens, special ones spelled out. At most as many as the context holds.
@@ -335,6 +378,26 @@ impl Generator {
 }
 
 impl Shared {
+    /// Everything that can be known of a request before it is rendered.
+    fn check(&self, raw: &RawRequest) -> Result<Checked, RequestError> {
+        let checked = raw.check(&self.limits, entropy())?;
+        self.check_template(raw)?;
+        if checked.max_thinking_tokens().is_some() {
+            self.tags()?;
+        }
+        Ok(checked)
+    }
+
+    fn check_template(&self, raw: &RawRequest) -> Result<(), RequestError> {
+        raw.template.check()?;
+        if raw.template.tools.is_some() && self.tools.is_none() {
+            let message = "the chat template of this model has no place for tools, or the way in which it writes calls is \
+                           not known (see model.tool_parser)";
+            return Err(RequestError::Unsupported { param: "tools".into(), message: message.into() });
+        }
+        Ok(())
+    }
+
     /// The thinking that may come before an answer that has to be `grammar`'s.
     fn thinking_before(
         &self,

@@ -81,7 +81,7 @@ fn heard(tokenizer: &Arc<Tokenizer>, manner: &Manner, ids: &[TokenId]) -> (Joine
                     tokens.extend(delta.tokens);
                     thoughts += delta.reasoning_tokens;
                 }
-                Delta::Finished { reason, completion_tokens } => {
+                Delta::Finished { reason, completion_tokens, .. } => {
                     assert_eq!(completion_tokens as usize, tokens.len());
                     joined.reason = Some(reason);
                     return (joined, tokens, thoughts);

@@ -73,6 +73,7 @@ impl Scene {
             aliases: vec!["tiny".into()],
             parsers: ParserChoices::default(),
             grammars: GrammarConfig::default(),
+            embeddings: Embeddings::default(),
         });
         Scene { generator, commands, tokenizer }
     }
@@ -143,9 +144,10 @@ async fn deltas(generation: &mut Generation) -> Vec<(u32, Delta)> {
 fn shown(deltas: &[(u32, Delta)]) -> String {
     let show = |(choice, delta): &(u32, Delta)| match delta {
         Delta::Text(TextDelta { text, tokens, .. }) => format!("{choice}:{text:?}x{}", tokens.len()),
-        Delta::Finished { reason, completion_tokens } => format!("{choice}:{reason:?} {completion_tokens}"),
+        Delta::Finished { reason, completion_tokens, .. } => format!("{choice}:{reason:?} {completion_tokens}"),
         Delta::Failed(error) => format!("{choice}:failed {error}"),
         Delta::Admitted { cached_tokens } => format!("{choice}:cached {cached_tokens}"),
+        Delta::Embedded(vector) => format!("{choice}:vector x{}", vector.len()),
         Delta::Prompt(tokens) => format!("{choice}:prompt x{}", tokens.len()),
     };
     deltas.iter().map(show).collect::<Vec<_>>().join(" ")
@@ -166,10 +168,7 @@ async fn a_text_becomes_tokens_and_tokens_become_text() {
     let (generation, group) = scene.start(RawRequest { max_tokens: Some(7), ..text("hello fish") }).await;
     assert_eq!(generation.started.prompt_tokens, scene.tokenizer.encode("hello fish", true).unwrap());
     assert_eq!(group[0].request.prompt(), generation.started.prompt_tokens);
-    assert_eq!(
-        (group[0].request.max_tokens(), generation.choices, generation.started.max_tokens_clamped),
-        (7, 1, false)
-    );
+    assert_eq!((group[0].request.max_tokens(), generation.choices, generation.started.clamped), (7, 1, None));
     assert!(group[0].events.max_capacity() > 7);
     check(text("x"), "hello fish", FinishReason::Length, r#"0:"hello"x1 0:" fish"x1 0:Length 2"#).await;
 }
@@ -292,7 +291,7 @@ async fn logprobs_come_with_their_tokens() {
     let ids = scene.tokenizer.encode("é", false).unwrap();
     let (mut generation, group) = scene.start(RawRequest { logprobs: Some(1), ..text("x") }).await;
     for &id in &ids {
-        let logprobs = Some(Logprobs { sampled: -0.5, top: vec![(fixtures::END, -0.25)], prompt: Vec::new() });
+        let logprobs = Some(Logprobs { sampled: -0.5, rank: 2, top: vec![(fixtures::END, -0.25)], prompt: Vec::new() });
         group[0].events.try_send(Event::Token(Sampled { token: id, logprobs })).unwrap();
     }
     let Some((0, Delta::Text(delta))) = generation.next().await else { panic!("no text") };
@@ -442,10 +441,10 @@ fn heard(stop: &[String], ids: &[TokenId]) -> (String, Vec<TokenId>, FinishReaso
                     said += &delta.text;
                     tokens.extend(delta.tokens);
                 }
-                Delta::Finished { reason, completion_tokens } => return (said, tokens, reason, completion_tokens),
+                Delta::Finished { reason, completion_tokens, .. } => return (said, tokens, reason, completion_tokens),
                 Delta::Failed(error) => panic!("{error}"),
                 Delta::Admitted { .. } => {}
-                Delta::Prompt(_) => panic!("not asked for"),
+                Delta::Prompt(_) | Delta::Embedded(_) => panic!("not asked for"),
             }
         }
     }

@@ -1,5 +1,8 @@
 //! One sequence's place in its grammar.
 
+use std::sync::mpsc::Sender;
+
+use llguidance::CancellationHandle;
 use toktrie::SimpleVob;
 
 use super::{Grammar, MatchError, brief};
@@ -12,6 +15,18 @@ pub struct Matcher {
     grammar: Grammar,
     inner: llguidance::Matcher,
     accepted: Vec<TokenId>,
+    /// Who may interrupt it.
+    watcher: Option<Sender<Stop>>,
+}
+
+/// Interrupts a [`Matcher`] from another thread: what it computes becomes an error, soon.
+#[derive(Clone, Debug)]
+pub struct Stop(CancellationHandle);
+
+impl Stop {
+    pub fn stop(&self) {
+        self.0.cancel();
+    }
 }
 
 /// Whether more may come.
@@ -34,7 +49,18 @@ pub struct Mask {
 impl Matcher {
     /// At the beginning of a text.
     pub fn new(grammar: &Grammar) -> Matcher {
-        Matcher { inner: grammar.0.fresh.deep_clone(), grammar: grammar.clone(), accepted: Vec::new() }
+        Matcher::begun(grammar, None)
+    }
+
+    /// As [`Matcher::new`]. `watcher` is sent what interrupts it, anew whenever it has to begin over; an interrupted matcher
+    /// does when it is rewound. Nothing but whether it fails depends on that.
+    pub fn watched(grammar: &Grammar, watcher: Sender<Stop>) -> Matcher {
+        Matcher::begun(grammar, Some(watcher))
+    }
+
+    fn begun(grammar: &Grammar, watcher: Option<Sender<Stop>>) -> Matcher {
+        let inner = fresh(grammar, watcher.as_ref());
+        Matcher { inner, grammar: grammar.clone(), accepted: Vec::new(), watcher }
     }
 
     /// The tokens it has taken since the beginning.
@@ -53,7 +79,7 @@ impl Matcher {
             return Ok(());
         }
         // Some grammars cannot go back, and a matcher that met an error cannot either: over again.
-        self.inner = self.grammar.0.fresh.deep_clone();
+        self.inner = fresh(&self.grammar, self.watcher.as_ref());
         self.inner.consume_tokens(&self.accepted).map_err(|error| MatchError(brief(error)))
     }
 
@@ -78,7 +104,9 @@ impl Matcher {
         let set = match self.inner.compute_mask() {
             Ok(set) => set,
             // A vocabulary without an end token has nothing left to allow.
-            Err(_) if may_end && self.grammar.0.eos.is_empty() => SimpleVob::alloc(self.grammar.0.width),
+            Err(_) if may_end && self.grammar.0.eos.is_empty() && !self.inner.is_cancelled() => {
+                SimpleVob::alloc(self.grammar.0.width)
+            }
             Err(error) => return Err(fail(error)),
         };
         let eos = self.grammar.0.eos.iter().copied().filter(|&id| set.is_allowed(id)).collect();
@@ -95,6 +123,20 @@ impl Matcher {
         tokens.truncate(most);
         tokens
     }
+}
+
+fn fresh(grammar: &Grammar, watcher: Option<&Sender<Stop>>) -> llguidance::Matcher {
+    let copy = grammar.0.fresh.deep_clone();
+    let Some(watcher) = watcher else { return copy };
+    let copy = copy.into_cancellable();
+    if let Some(handle) = copy.cancellation_handle() {
+        let stop = Stop(handle);
+        // Nobody is left who wants to know.
+        if watcher.send(stop.clone()).is_err() {
+            stop.stop();
+        }
+    }
+    copy
 }
 
 impl Mask {

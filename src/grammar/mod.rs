@@ -25,7 +25,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use cache::Cache;
-pub use matcher::{Mask, Matcher, State};
+pub use matcher::{Mask, Matcher, State, Stop};
 pub use spec::{GrammarSpec, Naming, TaggedCalls, Tool, Whitespace};
 pub use vocabulary::{Limits, STACK_BYTES, Vocabulary};
 
@@ -87,8 +87,8 @@ impl GrammarError {
 
     /// What the compiler said. It tells limits from mistakes in words alone.
     fn said(error: String) -> GrammarError {
-        const LIMITS: [&str; 5] = ["too large", "too big", "too many", "fuel", "max is"];
-        let limit = LIMITS.iter().any(|word| error.contains(word));
+        const LIMITS: [&str; 6] = ["too large", "too big", "too many", "fuel", "max is", INTERRUPTED];
+        let limit = LIMITS.iter().any(|word| error.to_ascii_lowercase().contains(word));
         if limit { GrammarError::TooComplex(error) } else { GrammarError::Invalid(error) }
     }
 }
@@ -97,6 +97,9 @@ impl GrammarError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct MatchError(pub String);
+
+/// What a matcher says that was interrupted.
+const INTERRUPTED: &str = "operation cancelled";
 
 /// The first line of what llguidance says, without its dumps of state, and not the whole of a client's schema.
 fn brief(error: impl fmt::Display) -> String {

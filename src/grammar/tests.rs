@@ -446,3 +446,70 @@ fn the_cache_forgets_what_was_not_used() {
     none.put(spec(0), vocabulary.compile(&spec(0)).unwrap());
     assert!(none.is_empty());
 }
+
+/// Grammars whose readings multiply with the text, each small. What following them costs is bounded, by counts alone.
+fn multiplying() -> Vec<GrammarSpec> {
+    let chain: String = (0..20).map(|n| format!("s{n}: s{m} s{m} | \"\"\n", m = n + 1)).collect();
+    let names = |count: usize, rule: fn(usize) -> String| (0..count).map(rule).collect::<Vec<_>>();
+    let optional = names(400, |n| format!("r{n}?")).join(" ");
+    let rules = names(400, |n| format!("r{n}: /[a-z ]/ | /[a-z]/ /[0-9]/\n")).concat();
+    let wide = names(300, |n| format!("r{n}")).join(" | ");
+    let tails = names(300, |n| format!("r{n}: (\"a\" | /[a-z ]/){{1,30}} \"{n}\"\n")).concat();
+    let again = names(300, |n| format!("r{n}: /[a-z ]/ x? | x r{}\n", (n * 7 + 1) % 300)).concat();
+    vec![
+        GrammarSpec::Gbnf("root ::= a\na ::= [a-z ] | a a | a a a\n".into()),
+        GrammarSpec::Gbnf("root ::= a\na ::= \"\" | [a-z ] | a a | a b a\nb ::= \"\" | a | b a\n".into()),
+        GrammarSpec::Gbnf("root ::= e\ne ::= e \"+\" e | e e | \"(\" e \")\" | [a-z ]\n".into()),
+        GrammarSpec::lark("start: a\na: /[a-z ]/ a | /[a-z]/ a a | \"\"\n"),
+        GrammarSpec::lark("start: s\ns: t t t t t t t t\nt: \"\" | /[a-z ]/ | s\n"),
+        GrammarSpec::lark(format!("start: s0 s0 s0\n{chain}s20: \"\" | /[a-z ]/ | s0\n")),
+        GrammarSpec::lark(format!("start: {optional}\n{rules}")),
+        GrammarSpec::lark(format!("start: many\nmany: ({wide})+\n{tails}")),
+        GrammarSpec::lark(format!("start: x*\nx: {wide}\n{again}")),
+    ]
+}
+
+#[test]
+fn readings_that_multiply_end() {
+    // Of single bytes, and with limits to match: with whole words as tokens, and the limits that servers have, half as many.
+    const FAR: usize = 200;
+    let limits = Limits { items_in_mask: 600, ..Limits::default() };
+    let tokenizer = Arc::new(fixtures::byte_level());
+    let vocabulary = Vocabulary::new(&tokenizer, fixtures::VOCAB as usize, &[fixtures::END], limits).unwrap();
+    for spec in multiplying() {
+        let grammar = match vocabulary.compile(&spec) {
+            Ok(grammar) => grammar,
+            Err(error) => {
+                assert!(error.is_limit(), "{spec:?}: {error}");
+                continue;
+            }
+        };
+        let mut matcher = Matcher::new(&grammar);
+        let a = (0..256).find(|&id| tokenizer.token_bytes(id) == b"a").unwrap();
+        let step = |matcher: &mut Matcher| matcher.mask().and_then(|_| matcher.accept(a)).is_ok();
+        let steps = (0..FAR).take_while(|_| step(&mut matcher)).count();
+        assert!(steps < FAR, "{spec:?} goes on for {steps} tokens");
+    }
+}
+
+#[test]
+fn what_is_interrupted_fails_until_it_is_rewound() {
+    let grammar = compile(&GrammarSpec::Regex("[a-c]{2}".into())).unwrap();
+    let (tokenizer, vocabulary) = vocabulary();
+    let a = tokenizer.encode("a", false).unwrap()[0];
+    let (watcher, stops) = std::sync::mpsc::channel();
+    let mut matcher = Matcher::watched(&grammar, watcher.clone());
+    let first = matcher.mask().unwrap().len();
+    matcher.accept(a).unwrap();
+    stops.recv().unwrap().stop();
+    assert!(matcher.mask().is_err() && matcher.state() == State::Open && matcher.forced(4).is_empty());
+    matcher.rewind(1).unwrap();
+    assert_eq!(matcher.accepted(), [a]);
+    assert_eq!(matcher.mask().unwrap().len(), first);
+    assert!(stops.try_recv().is_ok(), "there is something to interrupt it with again");
+    drop(stops);
+    // Nobody listens: the same as interrupted, a compilation's first steps too.
+    assert!(Matcher::watched(&grammar, watcher.clone()).mask().is_err());
+    let refused = vocabulary.compile_watched(&GrammarSpec::Regex("[a-c]{2}".into()), Some(watcher)).unwrap_err();
+    assert!(refused.is_limit(), "{refused}");
+}

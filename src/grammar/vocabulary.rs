@@ -2,13 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use llguidance::ParserFactory;
 use llguidance::api::{ParserLimits, StopReason, TopLevelGrammar};
 use toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
 use super::spec::Source;
-use super::{Compiled, Grammar, GrammarError, GrammarSpec, Matcher, bounds, brief};
+use super::{Compiled, Grammar, GrammarError, GrammarSpec, Matcher, Stop, bounds, brief};
 use crate::text::Tokenizer;
 use crate::units::TokenId;
 
@@ -33,13 +34,24 @@ pub struct Limits {
     pub lexer_states: usize,
     /// Symbols in productions.
     pub symbols: usize,
-    /// Ways in which a text may be read at one place. What a token costs grows with the square: tens of milliseconds here.
+    /// Ways in which a text may be read at one place. What a token costs grows with the square, and where a text can be read
+    /// in ever more ways, with the cube.
     pub items_in_row: usize,
+    /// The same at all places that one mask looks at. 499 optional keys need 4,000, ordinary grammars some hundred; 8,000 of
+    /// a grammar whose readings multiply take a few hundred milliseconds.
+    pub items_in_mask: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { bytes: 256 << 10, depth: 64, lexer_states: 20_000, symbols: 100_000, items_in_row: 2_000 }
+        Limits {
+            bytes: 256 << 10,
+            depth: 64,
+            lexer_states: 20_000,
+            symbols: 100_000,
+            items_in_row: 2_000,
+            items_in_mask: 8_000,
+        }
     }
 }
 
@@ -84,6 +96,13 @@ impl Vocabulary {
     /// The work is bounded by the limits, but may take seconds and [`STACK_BYTES`] of stack: not for a thread that others
     /// wait for.
     pub fn compile(&self, spec: &GrammarSpec) -> Result<Grammar, GrammarError> {
+        // Nobody listens, so nobody interrupts.
+        self.compile_watched(spec, None)
+    }
+
+    /// As [`Vocabulary::compile`]; the first steps, which no limit bounds as tightly as a clock, can be interrupted by what
+    /// `watcher` is sent.
+    pub fn compile_watched(&self, spec: &GrammarSpec, watcher: Option<Sender<Stop>>) -> Result<Grammar, GrammarError> {
         bounds::check(spec, &self.limits)?;
         let grammar = match spec.source()? {
             Source::Json(schema) => TopLevelGrammar::from_json_schema(schema),
@@ -97,15 +116,17 @@ impl Vocabulary {
             return Err(if unsatisfiable { GrammarError::Unsatisfiable } else { GrammarError::said(error) });
         }
         let grammar = Grammar(Arc::new(Compiled { fresh, eos: Arc::clone(&self.eos), width: self.width }));
-        try_out(&grammar)?;
+        try_out(match watcher {
+            Some(watcher) => Matcher::watched(&grammar, watcher),
+            None => Matcher::new(&grammar),
+        })?;
         Ok(grammar)
     }
 }
 
 /// A few steps: whether there is a first token, and whether the limits on a step hold where a text has just begun.
-fn try_out(grammar: &Grammar) -> Result<(), GrammarError> {
+fn try_out(mut matcher: Matcher) -> Result<(), GrammarError> {
     const STEPS: usize = 4;
-    let mut matcher = Matcher::new(grammar);
     for step in 0..STEPS {
         let mask = match matcher.mask() {
             Ok(mask) => mask,
@@ -157,6 +178,7 @@ fn factory(
     factory.quiet();
     *factory.limits_mut() = ParserLimits {
         max_items_in_row: limits.items_in_row,
+        step_max_items: limits.items_in_mask,
         max_lexer_states: limits.lexer_states,
         max_grammar_size: limits.symbols,
         verbose_errors: false,

@@ -11,7 +11,7 @@ use crate::units::Micros;
 pub struct Config {
     pub capacity: Capacity,
     pub flush: FlushConfig,
-    /// By [`Priority::index`]: a request gathers no longer than this, whatever the strategy says.
+    /// By [`Priority::index`]: a request gathers no longer than this, whatever the strategy says. Batches as low ones.
     pub max_waits: [Micros; 4],
     /// A queued request rises one class per `aging` waited.
     pub aging: Micros,
@@ -78,12 +78,15 @@ impl Config {
     /// that arrives this long after it, or later:
     /// - with priorities, class × `aging`, none for critical. Until then a more urgent request, or one that fits the
     ///   batch's bucket, may overtake it;
-    /// - without priorities, only buckets reorder, and only within the class's maximum wait.
+    /// - without priorities, only buckets reorder, and only within the class's maximum wait;
+    /// - a batch has none: whoever comes goes before it.
     ///
     /// Between tenants the bound is one of service, not of time: a tenant without a seat competes as critical after
     /// class × `aging`, and there the smallest counter wins, which is its own as soon as the others have received more.
     pub fn overtaken_within(&self, priority: Priority) -> Micros {
-        if self.flush.priorities {
+        if priority == Priority::Batch {
+            Micros(u64::MAX)
+        } else if self.flush.priorities {
             Micros(self.aging.0.saturating_mul(priority.index() as u64))
         } else if self.flush.bucketing {
             self.max_wait(priority)
@@ -92,14 +95,14 @@ impl Config {
         }
     }
 
-    /// The class that a request competes in.
+    /// The class that a request competes in. A batch yields to everyone also where priorities are not honoured.
     pub(super) fn class(&self, priority: Priority) -> Priority {
-        if self.flush.priorities { priority } else { Priority::Normal }
+        if self.flush.priorities || priority == Priority::Batch { priority } else { Priority::Normal }
     }
 
     /// How long a request may gather.
-    pub(super) fn max_wait(&self, priority: Priority) -> Micros {
-        self.max_waits[self.class(priority).index()]
+    pub fn max_wait(&self, priority: Priority) -> Micros {
+        self.max_waits[self.class(priority).min(Priority::Low).index()]
     }
 
     /// The wait that lifts a request by one class.
@@ -117,7 +120,7 @@ impl Config {
     /// [`Config::overtaken_within`].
     pub(super) fn may_yield_to_bucket(&self, priority: Priority, waited: Micros) -> bool {
         let class = self.class(priority);
-        class != Priority::Critical && waited < self.max_waits[class.index()] && waited < self.rise()
+        class != Priority::Critical && waited < self.max_wait(priority) && waited < self.rise()
     }
 }
 

@@ -6,7 +6,7 @@
 //!           normal    o o o o          ▼
 //!           low       o        ready[class of the candidate]: tenants by counter (Key)
 //! ```
-//! Within a tenant a request rises one class per `aging` waited, down to critical. Between tenants age counts only while
+//! Within a tenant a request rises one class per `aging` waited, up to critical; a batch never rises. Between tenants age counts only while
 //! the tenant holds no seat, and only since it was last given one: a tenant's backlog, however old, is no claim against a
 //! tenant that just came, else a flood would turn into urgency by its own length.
 //!
@@ -18,7 +18,11 @@ use std::sync::Arc;
 
 use super::bucket::Bucket;
 use super::fair::{Account, Accounts};
+use crate::request::{CLASSES, Priority};
 use crate::units::Micros;
+
+/// The class that no waiting lifts.
+const BATCH: usize = Priority::Batch.index();
 
 /// A place in the order of arrival, unique in an intake.
 pub(super) type Order = u64;
@@ -41,7 +45,7 @@ struct Lane {
 
 #[derive(Debug, Default)]
 struct Tenant {
-    lanes: [Lane; 4],
+    lanes: [Lane; CLASSES],
     place: Option<Place>,
     /// When time alone may change its place.
     review: Option<Micros>,
@@ -81,7 +85,7 @@ pub(super) struct Lanes {
     now: Micros,
     tenants: HashMap<Arc<str>, Tenant>,
     /// By class: the tenants that compete in it.
-    ready: [BTreeSet<Key>; 4],
+    ready: [BTreeSet<Key>; CLASSES],
     reviews: BTreeSet<(Micros, Arc<str>)>,
 }
 
@@ -93,6 +97,11 @@ impl Lanes {
 
     pub fn is_empty(&self) -> bool {
         self.ready.iter().all(BTreeSet::is_empty)
+    }
+
+    /// Whether anyone but batches is here.
+    pub fn has_urgent(&self) -> bool {
+        self.ready[..BATCH].iter().any(|tenants| !tenants.is_empty())
     }
 
     pub fn insert(&mut self, tenant: &Arc<str>, ticket: Ticket, account: Account) {
@@ -179,11 +188,14 @@ impl Tenant {
     /// Its place, and when time alone may change it.
     fn assess(&self, account: Account, now: Micros, aging: Micros) -> (Option<Place>, Option<Micros>) {
         let aging = aging.0.max(1);
-        let risen = |class: usize, since: Micros| class - (now.since(since).0 / aging).min(class as u64) as usize;
+        let risen = |class: usize, since: Micros| match class {
+            BATCH => BATCH,
+            class => class - (now.since(since).0 / aging).min(class as u64) as usize,
+        };
         let next_rise = |class: usize, since: Micros| {
             let rises = now.since(since).0 / aging + 1;
             let at = aging.checked_mul(rises).and_then(|wait| since.0.checked_add(wait)).map(Micros);
-            at.filter(|_| risen(class, since) > 0)
+            at.filter(|_| class != BATCH && risen(class, since) > 0)
         };
         let heads = || {
             let head = |(class, lane): (usize, &Lane)| lane.arrivals.first_key_value().map(|(o, a)| (class, *o, *a));

@@ -22,7 +22,7 @@ mod overtaken;
 mod queue;
 mod strategy;
 
-use crate::request::{Priority, Request, RequestError};
+use crate::request::{CLASSES, Priority, Request, RequestError};
 use crate::units::{Micros, SeqId};
 
 pub use batch::{Batch, BatchRecord, FlushCause, Released, Stats};
@@ -37,17 +37,19 @@ pub use strategy::{
 };
 
 use lanes::Order;
-use queue::{Applicant, Queue};
+use queue::{Applicant, Queue, Seats};
 
 /// What the intake must know of the world to decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Situation {
     pub now: Micros,
-    /// Seats that nobody holds.
+    /// Seats that nobody holds, or a batch, which gives it up.
     pub free_seats: usize,
+    /// Seats that nobody holds.
+    pub idle_seats: usize,
     /// All seats.
     pub seats: usize,
-    /// Nothing is live in the engine.
+    /// Nothing but batches is live in the engine.
     pub idle: bool,
     pub p99_ttft: Option<Micros>,
     /// What the next step costs; `None` while too little was measured.
@@ -136,7 +138,7 @@ impl Intake {
     /// situation differs in more than its time.
     pub fn wake_at(&self, situation: &Situation) -> Option<Micros> {
         let expiry = self.queue.next_expiry(&self.config)?;
-        let has_turn = self.queue.has_flushed() && self.batch_seats(situation) > 0;
+        let has_turn = self.queue.takes(self.batch_seats(situation)) > 0;
         if has_turn || self.flush_cause(situation).is_some() {
             return Some(situation.now);
         }
@@ -179,7 +181,7 @@ impl Intake {
     }
 
     /// Queued requests by [`Priority::index`], as they asked to be treated.
-    pub fn depths(&self) -> [usize; 4] {
+    pub fn depths(&self) -> [usize; CLASSES] {
         self.queue.depths()
     }
 
@@ -245,8 +247,9 @@ impl Intake {
     }
 
     /// The most that one batch may take.
-    fn batch_seats(&self, situation: &Situation) -> usize {
-        situation.free_seats.min(self.config.flush.max_batch_size)
+    fn batch_seats(&self, situation: &Situation) -> Seats {
+        let most = self.config.flush.max_batch_size;
+        Seats { free: situation.free_seats.min(most), idle: situation.idle_seats.min(most) }
     }
 }
 

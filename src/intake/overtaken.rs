@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::lanes::Order;
+use crate::request::CLASSES;
 
 /// Orders of arrival that have been given seats, by class, from the oldest that is still queued on: one bit each.
 #[derive(Debug, Default)]
@@ -10,7 +11,7 @@ pub(super) struct Overtaken {
     /// Blocks already dropped.
     first: u64,
     /// A word of 64 orders for each class.
-    blocks: VecDeque<[u64; 4]>,
+    blocks: VecDeque<[u64; CLASSES]>,
 }
 
 impl Overtaken {
@@ -19,14 +20,14 @@ impl Overtaken {
         let Some(block) = (order / 64).checked_sub(self.first) else { return };
         let block = block as usize;
         if self.blocks.len() <= block {
-            self.blocks.resize(block + 1, [0; 4]);
+            self.blocks.resize(block + 1, [0; CLASSES]);
         }
         self.blocks[block][class] |= 1 << (order % 64);
     }
 
     /// Seats given to arrivals after `order`, by class.
-    pub fn after(&self, order: Order) -> [usize; 4] {
-        let mut counts = [0; 4];
+    pub fn after(&self, order: Order) -> [usize; CLASSES] {
+        let mut counts = [0; CLASSES];
         let Some(first) = (order / 64).checked_sub(self.first) else { return counts };
         for (at, block) in self.blocks.iter().enumerate().skip(first as usize) {
             // Shifted twice, since a shift by 64 is no shift.
@@ -60,14 +61,15 @@ mod tests {
         let mut random = 1u64;
         for round in 0..2_000u64 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let (order, class) = (round / 2 + (random >> 33) % 200, (random >> 61) as usize % 4);
+            let (order, class) = (round / 2 + (random >> 33) % 200, (random >> 61) as usize % CLASSES);
             if !list.contains(&(order, class)) {
                 list.push((order, class));
                 overtaken.record(order, class);
             }
             overtaken.forget_before(round / 2);
             let asked = round / 2 + (random >> 40) % 300;
-            let expected = [0, 1, 2, 3].map(|class| list.iter().filter(|&&(o, c)| o > asked && c == class).count());
+            let after = |class| list.iter().filter(|&&(o, c)| o > asked && c == class).count();
+            let expected: [usize; CLASSES] = std::array::from_fn(after);
             assert_eq!(overtaken.after(asked), expected, "round {round}");
         }
         assert!(overtaken.blocks.len() < 8);

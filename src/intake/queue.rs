@@ -13,7 +13,7 @@ use super::fair::Accounts;
 use super::lanes::{Behind, Lanes, Order, Ticket};
 use super::overtaken::Overtaken;
 use crate::report::Wait;
-use crate::request::{Priority, Request, RequestError};
+use crate::request::{CLASSES, Priority, Request, RequestError};
 use crate::units::{Micros, SeqId};
 
 #[derive(Debug)]
@@ -25,10 +25,10 @@ pub(super) struct Queue {
     latest: Micros,
     prompt_tokens: usize,
     /// By the class that was asked for.
-    depths: [usize; 4],
+    depths: [usize; CLASSES],
     deadlines: BTreeSet<(Micros, Order)>,
     /// By class: what is not flushed.
-    gathering: [BTreeSet<Order>; 4],
+    gathering: [BTreeSet<Order>; CLASSES],
     gathering_tokens: usize,
     /// What is flushed.
     lanes: Lanes,
@@ -78,6 +78,15 @@ impl Entry {
     }
 }
 
+/// How many more requests may be seated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seats {
+    /// Of any class but batch, whose seats count as free.
+    pub free: usize,
+    /// Of all classes together.
+    pub idle: usize,
+}
+
 /// A queued request as the operator sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Queued<'a> {
@@ -95,7 +104,7 @@ impl Queue {
             next_order: 0,
             latest: Micros::ZERO,
             prompt_tokens: 0,
-            depths: [0; 4],
+            depths: [0; CLASSES],
             deadlines: BTreeSet::new(),
             gathering: Default::default(),
             gathering_tokens: 0,
@@ -132,7 +141,7 @@ impl Queue {
         self.prompt_tokens
     }
 
-    pub fn depths(&self) -> [usize; 4] {
+    pub fn depths(&self) -> [usize; CLASSES] {
         self.depths
     }
 
@@ -142,10 +151,6 @@ impl Queue {
 
     pub fn gathering_tokens(&self) -> usize {
         self.gathering_tokens
-    }
-
-    pub fn has_flushed(&self) -> bool {
-        !self.lanes.is_empty() || !self.called.is_empty()
     }
 
     /// When the oldest that gathers in this class arrived.
@@ -183,25 +188,46 @@ impl Queue {
         first
     }
 
-    /// Up to `seats` flushed requests in the order of their turn; a tenant with `cap` seats yields to others.
+    /// How many flushed requests may be given seats, of which only so many are free for batches.
+    pub fn takes(&self, seats: Seats) -> usize {
+        if self.lanes.has_urgent() || !self.called.is_empty() {
+            seats.free
+        } else if self.lanes.is_empty() {
+            0
+        } else {
+            seats.idle
+        }
+    }
+
+    /// Flushed requests in the order of their turn, as many as there are seats; a tenant with `cap` seats yields to others.
     ///
     /// `gate` is asked of each, and the first that it refuses stays, with all behind it. Refusing changes no order: whose turn
-    /// has come keeps it, whoever comes later.
+    /// has come keeps it, whoever comes later. But for batches, whose turn comes only with a seat.
     pub fn take(
         &mut self,
-        seats: usize,
+        seats: Seats,
         cap: usize,
         now: Micros,
         config: &Config,
         mut gate: impl FnMut(Applicant) -> bool,
     ) -> Vec<(Order, Released)> {
-        self.call(seats, cap, now, config);
+        let mut bucket = None;
+        self.call(seats.free, cap, now, config, &mut bucket);
         let mut taken = Vec::new();
-        while taken.len() < seats
+        while taken.len() < seats.free
             && let Some(&order) = self.called.front()
             && gate(self.applicant(order))
         {
             self.called.pop_front();
+            taken.push((order, self.release(order)));
+        }
+        while taken.len() < seats.idle
+            && self.called.is_empty()
+            && !self.lanes.has_urgent()
+            && let Some(order) = self.next(cap, now, config, &mut bucket)
+            && gate(self.applicant(order))
+        {
+            self.seat(order, now, config);
             taken.push((order, self.release(order)));
         }
         let oldest = self.entries.first_key_value().map_or(self.next_order, |(order, _)| *order);
@@ -209,18 +235,24 @@ impl Queue {
         taken
     }
 
-    /// Gives turns until as many are called as there are `seats`.
-    fn call(&mut self, seats: usize, cap: usize, now: Micros, config: &Config) {
+    /// Gives turns, to all but batches, until as many are called as there are `seats`.
+    fn call(&mut self, seats: usize, cap: usize, now: Micros, config: &Config, bucket: &mut Option<Bucket>) {
         self.lanes.age(now, &self.accounts);
-        let mut bucket = None;
         while self.called.len() < seats
-            && let Some(head) = self.lanes.next(cap)
+            && self.lanes.has_urgent()
+            && let Some(order) = self.next(cap, now, config, bucket)
         {
-            let order = bucket.map_or(head, |bucket| self.alike(head, bucket, now, config));
-            bucket.get_or_insert(self.entries[&order].bucket);
             self.seat(order, now, config);
             self.called.push_back(order);
         }
+    }
+
+    /// Whose turn is next; those that follow the first of a batch are like it, where that makes nobody wait too long.
+    fn next(&self, cap: usize, now: Micros, config: &Config, bucket: &mut Option<Bucket>) -> Option<Order> {
+        let head = self.lanes.next(cap)?;
+        let order = bucket.map_or(head, |bucket| self.alike(head, bucket, now, config));
+        bucket.get_or_insert(self.entries[&order].bucket);
+        Some(order)
     }
 
     fn applicant(&self, order: Order) -> Applicant {

@@ -47,7 +47,7 @@ impl Ask {
         Ask {
             seq: text[1..].parse().expect("a number"),
             tenant: text[..1].to_owned(),
-            priority: Priority::ALL.into_iter().find(is_class).expect("c, h, n or l"),
+            priority: Priority::ALL.into_iter().find(is_class).expect("c, h, n, l or b"),
             prompt: prompt.parse().expect("tokens"),
             max_tokens: max_tokens.parse().expect("tokens"),
             received: now,
@@ -59,7 +59,7 @@ impl Ask {
 /// Runs a script on an engine of eight seats and compares what comes out.
 ///
 /// `@7` time in ms · `+ a1 b2!h` pushed one by one · `++ a1 a2` as a group · `run 2` a release with two free seats beside
-/// running work · `idle 2` the same with nothing running · `out 1 50` sequence 1 generated 50 tokens · `end 1`, `cancel 1`
+/// running work · `run 2 1` of which one is free for batches · `idle 2` the same with nothing running · `out 1 50` sequence 1 generated 50 tokens · `end 1`, `cancel 1`
 /// · `expire` · `wake 2` the next wake-up with two free seats · `waits` why each is queued · `drain`
 fn check(config: Config, script: &str, expected: &str) {
     assert_eq!(config.check(), Ok(()));
@@ -71,7 +71,16 @@ fn check(config: Config, script: &str, expected: &str) {
         let numbers: Vec<u64> = rest.split(' ').filter_map(|word| word.parse().ok()).collect();
         let group = || rest.split(' ').map(|text| Ask::parse(text, now).build());
         let free = || numbers[0] as usize;
-        let situation = |idle| Situation { now, free_seats: free(), seats: 8, idle, p99_ttft: None, prices: None };
+        let idle_seats = || numbers.get(1).map_or(free(), |seats| *seats as usize);
+        let situation = |idle| Situation {
+            now,
+            free_seats: free(),
+            idle_seats: idle_seats(),
+            seats: 8,
+            idle,
+            p99_ttft: None,
+            prices: None,
+        };
         match verb {
             "+" => group().for_each(|one| said.extend(intake.push_group(vec![one], now).err().map(|_| "full".into()))),
             "++" => said.extend(intake.push_group(group().collect(), now).err().map(|_| "full".into())),
@@ -269,13 +278,27 @@ fn cancelled_is_gone() {
 }
 
 #[test]
+fn a_batch_never_rises_and_takes_no_seat_that_batches_hold() {
+    let immediate =
+        |priorities| config(|c| c.flush = FlushConfig { strategy: StrategyKind::Immediate, priorities, ..c.flush });
+    for config in [immediate(true), immediate(false)] {
+        // An hour old, and still behind the low one that just came.
+        check(
+            config,
+            "+ z1!b z2!b; run 2 0; wake 2 0; @590000; + a3!l; run 1 1; + a4!n; run 2 1; run 1 1",
+            "-; 600000000us; timer 3; timer 4; leftover 1^2",
+        );
+    }
+}
+
+#[test]
 fn new_parameters_apply_to_what_is_queued() {
     let mut intake = Intake::new(Config::default());
     for text in ["a1!l", "a2!h", "a3"] {
         intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros::ZERO).unwrap();
     }
-    let situation = Situation { now: Micros(1), free_seats: 8, seats: 8, idle: false, p99_ttft: None, prices: None };
-    assert_eq!((intake.release(&situation), intake.gathering(), intake.depths()), (None, 3, [0, 1, 1, 1]));
+    let situation = beside_work(Micros(1));
+    assert_eq!((intake.release(&situation), intake.gathering(), intake.depths()), (None, 3, [0, 1, 1, 1, 0]));
     intake.configure(config(|c| {
         c.flush = FlushConfig { strategy: StrategyKind::Immediate, priorities: false, max_batch_size: 2, ..c.flush };
         c.capacity.requests = 1;
@@ -290,14 +313,18 @@ fn new_parameters_apply_to_what_is_queued() {
     assert_eq!(told(&intake.release(&situation).unwrap()), "timer 3 5 7 6~1");
 }
 
+/// Eight free seats, and something runs.
+fn beside_work(now: Micros) -> Situation {
+    Situation { now, free_seats: 8, idle_seats: 8, seats: 8, idle: false, p99_ttft: None, prices: None }
+}
+
 #[test]
 fn stats_remember_the_newest_batches() {
     let mut intake = Intake::new(with(StrategyKind::Immediate));
     for id in 1..=40u64 {
         let pair = [2 * id, 2 * id + 1].map(|seq| Ask::parse(&format!("a{seq}!h"), Micros(id)).build());
         intake.push_group(pair.to_vec(), Micros(id)).unwrap();
-        let situation =
-            Situation { now: Micros(id), free_seats: 8, seats: 8, idle: false, p99_ttft: None, prices: None };
+        let situation = beside_work(Micros(id));
         assert_eq!(intake.release(&situation).unwrap().id, id);
     }
     let stats = intake.stats();

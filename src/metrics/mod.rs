@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use ::prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
 
-use crate::report::{Snapshot, StepReport};
-use crate::request::FinishReason;
+use crate::report::{Fate, Snapshot, StepReport};
+use crate::request::{CLASSES, FinishReason};
 use crate::units::Micros;
 
 use part::{Live, Part};
@@ -26,8 +26,14 @@ pub use workers::WorkerMetrics;
 pub enum Route {
     Completions,
     Chat,
+    Embeddings,
+    Rerank,
+    Responses,
+    Messages,
     Models,
     Tokenize,
+    Files,
+    Batches,
     Admin,
     Health,
     Metrics,
@@ -35,11 +41,17 @@ pub enum Route {
 }
 
 impl Route {
-    pub const ALL: [Route; 8] = [
+    pub const ALL: [Route; 14] = [
         Route::Completions,
         Route::Chat,
+        Route::Embeddings,
+        Route::Rerank,
+        Route::Responses,
+        Route::Messages,
         Route::Models,
         Route::Tokenize,
+        Route::Files,
+        Route::Batches,
         Route::Admin,
         Route::Health,
         Route::Metrics,
@@ -50,8 +62,14 @@ impl Route {
         match self {
             Route::Completions => "completions",
             Route::Chat => "chat",
+            Route::Embeddings => "embeddings",
+            Route::Rerank => "rerank",
+            Route::Responses => "responses",
+            Route::Messages => "messages",
             Route::Models => "models",
             Route::Tokenize => "tokenize",
+            Route::Files => "files",
+            Route::Batches => "batches",
             Route::Admin => "admin",
             Route::Health => "health",
             Route::Metrics => "metrics",
@@ -120,11 +138,13 @@ pub struct Metrics {
     batch_tokens: Histogram,
     step_duration: Histogram,
     engine_gap: Histogram,
+    /// By fate.
+    plans_ahead: [IntCounter; Fate::ALL.len()],
     stalls: IntCounter,
     batches: IntCounterVec,
     flushed_requests: Histogram,
     queue_time: Histogram,
-    queue_depth: [Part; 4],
+    queue_depth: [Part; CLASSES],
     /// In millionths per second; not shown itself.
     drained: Part,
     drain_rate: Gauge,
@@ -162,7 +182,7 @@ impl Metrics {
     }
 
     /// Queued requests by priority, highest first, and how fast the queue drains.
-    pub fn queue(&self, depths: [usize; 4], drained_per_s: f64) {
+    pub fn queue(&self, depths: [usize; CLASSES], drained_per_s: f64) {
         self.queue_depth.iter().zip(depths).for_each(|(gauge, depth)| gauge.set(depth as i64));
         self.drained.set((drained_per_s * 1e6) as i64);
         self.drain_rate.set(self.drained.sum() as f64 / 1e6);
@@ -179,9 +199,14 @@ impl Metrics {
         self.stalls.inc_by(max_stall.is_some_and(|max| elapsed > max).into());
     }
 
-    /// Between two steps while there was work: what the device stood idle.
+    /// Between two passes of the model while there was work.
     pub fn engine_gap(&self, gap: Micros) {
         self.engine_gap.observe(gap.as_secs_f64());
+    }
+
+    /// A plan that was made while the step before it ran; whether it held.
+    pub fn planned_ahead(&self, fate: Fate) {
+        self.plans_ahead[fate as usize].inc();
     }
 
     /// A later token, this long after the one before it; time spent preempted counts.

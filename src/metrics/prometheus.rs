@@ -9,6 +9,7 @@ use prometheus::{
 use super::part::{Live, Part};
 use super::workers::WorkerFamilies;
 use super::{Metrics, Outcome, Route};
+use crate::report::Fate;
 use crate::request::Priority;
 
 // vLLM's buckets, so that its dashboards fit.
@@ -72,6 +73,11 @@ pub fn register(registry: Registry) -> Metrics {
         "Tokens drawn under a grammar, by whether it allowed more than one there (choice, only).",
         &["kind"],
     );
+    let plans_ahead = labelled(
+        "forebay_plans_ahead_total",
+        "Plans that were made while the step before them ran, by whether what they expected came (confirmed, discarded).",
+        &["fate"],
+    );
     let depths = add(
         &registry,
         must(IntGaugeVec::new(Opts::new("forebay_batcher_queue_depth", "Queued requests by priority."), &["priority"])),
@@ -134,9 +140,10 @@ pub fn register(registry: Registry) -> Metrics {
         step_duration: histogram("forebay_engine_step_seconds", "One call of the engine's step.", &STEP),
         engine_gap: histogram(
             "forebay_engine_gap_seconds",
-            "Between the end of a step and the start of the next while there was work.",
+            "From the end of a pass of the model to the start of the next while there was work.",
             &GAP,
         ),
+        plans_ahead: Fate::ALL.map(|fate| plans_ahead.with_label_values(&[fate.name()])),
         stalls: counter("forebay_stall_budget_exceeded_total", "Steps that took longer than max_stall_ms."),
         batches: labelled(
             "forebay_batches_released_total",

@@ -97,6 +97,8 @@ pub(super) trait Backend {
     fn gate(&self, gate: Self::Tensor, up: &Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
     /// The rows whose logits are wanted.
     fn select(&self, x: Self::Tensor, plan: &Self::Plan<'_>) -> Result<Self::Tensor>;
+    /// These rows, each of `width`.
+    fn pick(&self, x: &Self::Tensor, rows: &[usize], width: usize) -> Result<Self::Tensor>;
     fn read(&self, x: Self::Tensor) -> Result<Vec<f32>>;
     /// Takes back what [`Backend::read`] gave, for later steps.
     fn recycle(&self, data: Vec<f32>) {

@@ -29,6 +29,8 @@ pub enum BatchError {
     Table { chunk: usize, range: Range<usize>, entries: usize, tokens: usize },
     #[error("block {block} is outside the cache of {num_blocks}")]
     Block { block: u32, num_blocks: usize },
+    #[error("row {row} of {rows} has no hidden state")]
+    State { row: usize, rows: usize },
     #[error("row {row}: slot {slot} is not where its table puts position {position}")]
     Slot { row: usize, slot: u32, position: u32 },
 }
@@ -55,6 +57,8 @@ pub(super) struct Step {
     pub chunks: Vec<Chunk>,
     /// Rows whose logits are wanted, ascending.
     pub selected: Vec<usize>,
+    /// Rows whose hidden states are wanted, ascending.
+    pub states: Vec<usize>,
     pub block_size: usize,
 }
 
@@ -107,6 +111,16 @@ impl Step {
                 refill(&mut self.selected, sampled.map(|chunk| chunk.rows.end - 1));
             }
         }
+        Ok(())
+    }
+
+    /// Asks for the hidden states of these rows, too.
+    pub(super) fn read_states(&mut self, rows: &[usize]) -> Result<(), BatchError> {
+        let count = self.tokens.len();
+        if let Some(&row) = rows.iter().find(|row| **row >= count) {
+            return Err(BatchError::State { row, rows: count });
+        }
+        refill(&mut self.states, rows.iter().copied());
         Ok(())
     }
 

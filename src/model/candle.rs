@@ -203,6 +203,11 @@ impl Backend for Candle {
         Ok(x.index_select(&self.indices(&plan.selected)?, 0)?)
     }
 
+    fn pick(&self, x: &Tensor, rows: &[usize], _width: usize) -> Result<Tensor> {
+        let rows: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
+        Ok(x.index_select(&self.indices(&rows)?, 0)?)
+    }
+
     fn read(&self, x: Tensor) -> Result<Vec<f32>> {
         Ok(x.flatten_all()?.to_vec1()?)
     }

@@ -15,8 +15,9 @@ pub(super) struct Decoder<'a, B: Backend> {
 }
 
 impl<B: Backend> Decoder<'_, B> {
-    /// Writes the step's keys and values and returns the logits of its selected rows, `[R, vocab]`; empty if none are.
-    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &Angles) -> Result<Vec<f32>> {
+    /// Writes the step's keys and values and returns the logits of its selected rows, `[R, vocab]`, and the hidden states of
+    /// those that are read, `[S, hidden]`; empty where none are.
+    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &Angles) -> Result<(Vec<f32>, Vec<f32>)> {
         let (backend, weights) = (self.backend, self.weights);
         let wanted = step.selected.len();
         let plan = backend.plan(step, angles, self.spec)?;
@@ -29,13 +30,18 @@ impl<B: Backend> Decoder<'_, B> {
             let transformed = self.mlp(&x, layer)?; // [T, hidden]
             x = backend.add(x, &transformed)?;
         }
+        let mut states = Vec::new();
+        if !step.states.is_empty() {
+            let picked = backend.pick(&x, &step.states, self.spec.hidden)?; // [S, hidden]
+            states = backend.read(backend.rms_norm(&picked, &weights.norm, self.spec.norm_eps)?)?;
+        }
         if wanted == 0 {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), states));
         }
         let x = backend.select(x, &plan)?; // [R, hidden]
         let x = backend.rms_norm(&x, &weights.norm, self.spec.norm_eps)?;
         let head = weights.head.as_ref().unwrap_or(&weights.embedding);
-        backend.read(backend.logits(&x, head)?) // [R, vocab]
+        Ok((backend.read(backend.logits(&x, head)?)?, states)) // [R, vocab]
     }
 
     /// Keys and values are stored before they are read, so a prefill chunk sees itself through the cache like any past.

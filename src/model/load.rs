@@ -17,7 +17,7 @@ use super::weights::{Checkpoint, Weights};
 use super::{Model, Parts, Placed, arch, backend::Backend, backend::DeviceError};
 use crate::kernels::attention::KvDtype;
 use crate::kernels::isa::Isa;
-use crate::request::Defaults;
+use crate::request::{Defaults, Pooling};
 use crate::text::GgufVocab;
 use crate::units::TokenId;
 
@@ -116,6 +116,8 @@ pub struct LoadedModel {
     pub max_position_embeddings: u32,
     /// How its makers want tokens drawn; nothing for a GGUF file.
     pub defaults: Defaults,
+    /// How its makers want hidden states pooled, where they say it.
+    pub pooling: Option<Pooling>,
 }
 
 /// What a tokenizer is made from.
@@ -147,6 +149,7 @@ fn load_gguf(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadErro
     let file = Gguf::open(path)?;
     let spec = gguf::read_spec(&file)?;
     let vocabulary = gguf::read_vocab(&file, spec.vocab)?;
+    let pooling = gguf::read_pooling(&file)?;
     let weights = match options.format {
         LoadFormat::Dummy => dummy(&spec, path, options.seed)?,
         LoadFormat::Auto => Weights::Gguf(GgufWeights::new(file, &spec)?),
@@ -163,6 +166,7 @@ fn load_gguf(path: &Path, options: &LoadOptions) -> Result<LoadedModel, LoadErro
         tokenizer: TokenizerSource::Gguf(vocabulary.tokens),
         eos: vocabulary.ends,
         defaults: Defaults::default(),
+        pooling,
     })
 }
 
@@ -178,6 +182,7 @@ fn load_files(
     }
     let defaults = files.generation_config.as_ref().map_or(Ok(Defaults::default()), drawing)?;
     let chat = chat_files(&files)?;
+    let pooling = files.pooling.as_ref().map_or(Ok(None), pooling)?;
     let weights = match options.format {
         LoadFormat::Dummy => dummy(&spec, files.config.path(), options.seed)?,
         LoadFormat::Auto => Weights::Checkpoint(checkpoint()?),
@@ -190,6 +195,7 @@ fn load_files(
         chat,
         eos: eos.into_iter().collect(),
         defaults,
+        pooling,
     })
 }
 
@@ -206,6 +212,21 @@ fn drawing(fields: &Fields) -> Result<Defaults, LoadError> {
     })
 }
 
+/// Of the file that sentence-transformers writes. Ways of pooling that decoders are not trained for are left to the default.
+fn pooling(fields: &Fields) -> Result<Option<Pooling>, LoadError> {
+    const MODES: [(&str, Pooling); 3] = [
+        ("pooling_mode_lasttoken", Pooling::Last),
+        ("pooling_mode_mean_tokens", Pooling::Mean),
+        ("pooling_mode_cls_token", Pooling::Cls),
+    ];
+    for (key, pooling) in MODES {
+        if fields.flag(key)? == Some(true) {
+            return Ok(Some(pooling));
+        }
+    }
+    Ok(None)
+}
+
 /// The small files, read and (where JSON) parsed.
 pub(super) struct Files {
     pub id: String,
@@ -214,6 +235,7 @@ pub(super) struct Files {
     tokenizer: Vec<u8>,
     tokenizer_config: Option<Fields>,
     chat_template: Option<String>,
+    pooling: Option<Fields>,
 }
 
 impl Files {
@@ -228,6 +250,7 @@ impl Files {
             tokenizer: builtin::TOKENIZER.to_vec(),
             tokenizer_config: Some(parse("tokenizer_config.json", builtin::TOKENIZER_CONFIG)?),
             chat_template: None,
+            pooling: None,
         })
     }
 
@@ -250,6 +273,7 @@ impl Files {
             tokenizer: read("tokenizer.json", MAX_TOKENIZER)?,
             tokenizer_config: parse_present("tokenizer_config.json")?,
             chat_template: chat_template.map(|bytes| utf8(&folder.join(template), bytes)).transpose()?,
+            pooling: parse_present("1_Pooling/config.json")?,
         })
     }
 }

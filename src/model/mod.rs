@@ -92,6 +92,14 @@ pub struct Logits {
     pub data: Vec<f32>,
 }
 
+/// What a forward pass returns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Computed {
+    pub logits: Logits,
+    /// `[rows, width]`, of the rows that were asked for, after the last norm.
+    pub states: Vec<f32>,
+}
+
 impl Logits {
     pub fn row(&self, row: usize) -> &[f32] {
         &self.data[row * self.vocab..][..self.vocab]
@@ -121,6 +129,11 @@ impl Model {
         self.spec.vocab
     }
 
+    /// Entries of a hidden state.
+    pub fn width(&self) -> usize {
+        self.spec.hidden
+    }
+
     /// Bytes of cached keys and values for one token, all layers together.
     pub fn kv_bytes_per_token(&self) -> usize {
         self.spec.kv_bytes_per_token(self.kv_dtype)
@@ -146,12 +159,17 @@ impl Model {
 
     /// One step: carries out the batch's copies, writes the keys and values of its tokens, returns the wanted logits.
     pub fn forward(&mut self, batch: &StepBatch, rows: Rows<'_>) -> Result<Logits, ForwardError> {
-        let data = match &mut self.on {
-            Placed::Cpu(parts) => parts.forward(&self.spec, batch, rows)?,
-            Placed::Candle(parts) => parts.forward(&self.spec, batch, rows)?,
+        Ok(self.compute(batch, rows, &[])?.logits)
+    }
+
+    /// The same, and the hidden states of other rows, ascending.
+    pub fn compute(&mut self, batch: &StepBatch, rows: Rows<'_>, states: &[usize]) -> Result<Computed, ForwardError> {
+        let (data, states) = match &mut self.on {
+            Placed::Cpu(parts) => parts.forward(&self.spec, batch, rows, states)?,
+            Placed::Candle(parts) => parts.forward(&self.spec, batch, rows, states)?,
         };
         let vocab = self.spec.vocab;
-        Ok(Logits { rows: data.len() / vocab, vocab, data })
+        Ok(Computed { logits: Logits { rows: data.len() / vocab, vocab, data }, states })
     }
 
     /// Takes back the memory of logits that are done with, for later steps.
@@ -185,9 +203,17 @@ impl<B: backend::Backend> Parts<B> {
         Ok(())
     }
 
-    fn forward(&mut self, spec: &DecoderSpec, batch: &StepBatch, rows: Rows<'_>) -> Result<Vec<f32>, ForwardError> {
+    /// Logits and states.
+    fn forward(
+        &mut self,
+        spec: &DecoderSpec,
+        batch: &StepBatch,
+        rows: Rows<'_>,
+        states: &[usize],
+    ) -> Result<(Vec<f32>, Vec<f32>), ForwardError> {
         let kv = self.kv.as_mut().ok_or(ForwardError::NoCache)?;
         self.step.fill(batch, rows, spec.vocab, kv.layout.paging)?;
+        self.step.read_states(states)?;
         kv.copy(&self.backend, &batch.copies)?;
         let decoder = decoder::Decoder { backend: &self.backend, spec, weights: self.weights.as_ref() };
         self.frequencies.angles(&self.step.positions, &mut self.angles);

@@ -4,14 +4,16 @@ use crate::units::{Micros, SeqId, TokenId};
 
 use super::check::check_prompt_length;
 use super::{
-    CacheUse, Guided, Limits, Origin, Priority, Request, RequestError, SamplingParams, Shaping, ThinkingBudget,
+    CacheUse, Goal, Guided, Limits, Origin, Priority, Request, RequestError, SamplingParams, Shaping, ThinkingBudget,
 };
 
 /// A raw request whose numbers are in range; only its prompt is not tokens yet.
 #[derive(Clone, Debug)]
 pub struct Checked {
+    pub(super) goal: Goal,
     pub(super) strict: bool,
     pub(super) max_tokens: Option<u32>,
+    pub(super) max_tokens_param: &'static str,
     pub(super) default_max_tokens: Option<u32>,
     pub(super) choices: u32,
     pub(super) sampling: SamplingParams,
@@ -34,8 +36,8 @@ pub struct Checked {
 #[derive(Clone, Debug)]
 pub struct Built {
     pub requests: Vec<Request>,
-    /// The client asked for more tokens than the context leaves; it gets what is left.
-    pub max_tokens_clamped: bool,
+    /// The parameter that asked for more tokens than the context leaves; the client gets what is left.
+    pub clamped: Option<&'static str>,
 }
 
 impl Checked {
@@ -56,6 +58,12 @@ impl Checked {
         Checked { grammar, ..self }
     }
 
+    /// Leaves as many of a prompt's last tokens as the client wants.
+    pub fn truncate(&self, prompt: &mut Vec<TokenId>) {
+        let cut = self.truncate.map_or(0, |most| prompt.len().saturating_sub(most as usize));
+        prompt.drain(..cut);
+    }
+
     /// Builds one request per choice. `ids` yields fresh sequence ids; `eos` are the model's end tokens.
     pub fn into_requests(
         self,
@@ -64,21 +72,24 @@ impl Checked {
         limits: &Limits,
         mut ids: impl FnMut() -> SeqId,
     ) -> Result<Built, RequestError> {
-        let cut = self.truncate.map_or(0, |most| prompt.len().saturating_sub(most as usize));
-        prompt.drain(..cut);
+        self.truncate(&mut prompt);
         check_prompt_length(prompt.len(), limits)?;
         let room = limits.max_model_len - prompt.len() as u32;
         if let Some(most) = self.max_tokens.filter(|most| self.strict && *most > room) {
             let message = format!("is {most}, but the prompt of {} leaves {room} in the context", prompt.len());
-            return Err(RequestError::invalid("max_tokens", message));
+            return Err(RequestError::invalid(self.max_tokens_param, message));
         }
-        let asked = self.max_tokens.or(self.default_max_tokens);
+        let asked = match self.goal {
+            Goal::Completion => self.max_tokens.or(self.default_max_tokens),
+            Goal::Embedding(_) => Some(1), // its one step
+        };
         let mut stop_tokens = self.stop_tokens;
         if !self.ignore_eos {
             stop_tokens.extend_from_slice(eos);
         }
         let requests = (0..self.choices).map(|choice| Request {
             id: ids(),
+            goal: self.goal,
             prompt: prompt.clone(),
             max_tokens: asked.unwrap_or(room).min(room),
             stop_tokens: stop_tokens.clone(),
@@ -92,7 +103,8 @@ impl Checked {
             grammar: self.grammar.clone(),
             origin: self.origin.clone(),
         });
-        Ok(Built { requests: requests.collect(), max_tokens_clamped: self.max_tokens.is_some_and(|n| n > room) })
+        let clamped = self.max_tokens.is_some_and(|n| n > room).then_some(self.max_tokens_param);
+        Ok(Built { requests: requests.collect(), clamped })
     }
 }
 

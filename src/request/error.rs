@@ -14,6 +14,8 @@ pub enum RequestError {
     /// What its parameter asks to enforce would cost more than the server gives.
     #[error("'{param}': {message}")]
     GrammarTooComplex { param: String, message: String },
+    #[error("the server is compiling other requests' grammars; try again in {retry_after_s} s")]
+    GrammarBusy { retry_after_s: u32 },
     #[error("the prompt is empty")]
     EmptyPrompt,
     #[error(
@@ -53,6 +55,16 @@ pub enum RequestError {
     ThermalLimit { retry_after_s: u32 },
     #[error("there is no {what} '{name}'; valid are {valid}")]
     UnknownName { what: &'static str, name: String, valid: String },
+    #[error("no such {what}: {id}")]
+    NotFound { what: &'static str, id: String },
+    #[error("content-type must be multipart/form-data with a boundary")]
+    NotMultipart,
+    #[error("the store has no room left; delete files, or give it more")]
+    StoreFull,
+    #[error("the store is busy; try again")]
+    StoreBusy,
+    #[error("the store cannot be reached")]
+    StoreUnavailable,
     #[error("the server is shutting down")]
     ShuttingDown,
     /// The worker died, or nobody is there who could take the request.
@@ -62,6 +74,8 @@ pub enum RequestError {
     CircuitOpen { retry_after_s: u32 },
     #[error("the request was ended by the server's operator")]
     Aborted,
+    #[error("the stream has ended: {why}")]
+    StreamEnded { why: &'static str },
     #[error("the model produced values that are not finite for this request")]
     NonFiniteLogits,
     #[error("the grammar cannot go on: {message}")]

@@ -13,6 +13,8 @@ pub enum Event {
     },
     /// A token, the one that ended the completion included.
     Token(Sampled),
+    /// The pooled state of its prompt, as wide as the model. `Finished` follows.
+    Embedded(Vec<f32>),
     Finished(FinishReason),
     Failed(RequestError),
 }

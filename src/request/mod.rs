@@ -7,6 +7,7 @@ mod check;
 mod checked;
 mod error;
 mod event;
+mod goal;
 mod limits;
 mod priority;
 mod raw;
@@ -22,8 +23,9 @@ pub use check::check_tokens;
 pub use checked::{Built, Checked};
 pub use error::RequestError;
 pub use event::{Event, FinishReason};
+pub use goal::{Goal, Pooling};
 pub use limits::{Defaults, Limits};
-pub use priority::Priority;
+pub use priority::{CLASSES, Priority};
 pub use raw::{ChatMessage, MessageCall, Prompt, RawGrammar, RawRequest};
 pub use shaping::{RawShaping, Shaping, ThinkingBudget, ThinkingTags};
 pub use template::{TemplateOptions, Tools};
@@ -68,6 +70,7 @@ pub struct Guided {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     id: SeqId,
+    goal: Goal,
     prompt: Vec<TokenId>,
     max_tokens: u32,
     stop_tokens: Vec<TokenId>,
@@ -92,6 +95,10 @@ struct CacheUse {
 impl Request {
     pub fn id(&self) -> SeqId {
         self.id
+    }
+
+    pub fn goal(&self) -> Goal {
+        self.goal
     }
 
     /// Never empty, and shorter than the context.
@@ -137,9 +144,10 @@ impl Request {
     }
 
     /// Whether its prompt may begin with blocks that others computed, and others' with its own. Not where the client said
-    /// so, nor where all rows of the prompt must be computed for their logprobs.
+    /// so, nor where all rows of the prompt must be computed, for their logprobs or to be pooled.
     pub fn may_use_cache(&self) -> bool {
-        !self.cache.declined && self.prompt_logprobs.is_none()
+        let pooled = matches!(self.goal, Goal::Embedding(pooling) if !pooling.reads_only_the_last());
+        !self.cache.declined && self.prompt_logprobs.is_none() && !pooled
     }
 
     /// Only requests with the same one share blocks.

@@ -1,6 +1,6 @@
 //! How urgent a request is. Pure.
 
-/// Who goes first, highest first in the derived order's ascending sense: `Critical < High < Normal < Low`.
+/// Who goes first, highest first in the derived order's ascending sense: `Critical < High < Normal < Low < Batch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     Critical,
@@ -8,11 +8,18 @@ pub enum Priority {
     #[default]
     Normal,
     Low,
+    /// Nobody waits for it: it runs on what the others leave, and gives its seat and blocks to any of them. Unlike the
+    /// others it never rises by waiting.
+    Batch,
 }
+
+/// How many there are, for tables by [`Priority::index`].
+pub const CLASSES: usize = 5;
 
 impl Priority {
     /// Highest first; `Priority::ALL[p.index()] == p`.
-    pub const ALL: [Priority; 4] = [Priority::Critical, Priority::High, Priority::Normal, Priority::Low];
+    pub const ALL: [Priority; CLASSES] =
+        [Priority::Critical, Priority::High, Priority::Normal, Priority::Low, Priority::Batch];
 
     pub const fn index(self) -> usize {
         self as usize
@@ -24,6 +31,7 @@ impl Priority {
             Priority::High => "high",
             Priority::Normal => "normal",
             Priority::Low => "low",
+            Priority::Batch => "batch",
         }
     }
 

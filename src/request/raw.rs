@@ -6,11 +6,14 @@ use crate::grammar::GrammarSpec;
 use crate::units::Micros;
 
 use super::check::{check_prompt_length, check_stops, check_tokens, integer, number};
-use super::{CacheUse, Checked, Limits, Origin, Priority, RawShaping, RequestError, SamplingParams, TemplateOptions};
+use super::{
+    CacheUse, Checked, Goal, Limits, Origin, Priority, RawShaping, RequestError, SamplingParams, TemplateOptions,
+};
 
 /// What a route understood of its JSON, before any limit was checked. Numbers are as wide as JSON's.
 #[derive(Clone, Debug, Default)]
 pub struct RawRequest {
+    pub goal: Goal,
     pub prompt: Prompt,
     /// The text of the prompt is wanted too.
     pub echo: bool,
@@ -143,13 +146,18 @@ impl RawRequest {
             let grammar = self.grammar.as_ref().map(|grammar| grammar.param.as_str());
             let logprobs = self.logprobs.is_some().then_some(logprobs_param);
             let prompt_logprobs = self.prompt_logprobs.is_some().then_some(prompt_logprobs_param);
-            if let Some(param) = grammar.or(logprobs).or(prompt_logprobs) {
-                let message = "the simulated model has one word and no probabilities".into();
+            let embedding = matches!(self.goal, Goal::Embedding(_)).then_some("model");
+            if let Some(param) = grammar.or(logprobs).or(prompt_logprobs).or(embedding) {
+                let message = "the simulated model has one word, no probabilities and no vectors".into();
                 return Err(RequestError::Unsupported { param: param.into(), message });
             }
         }
         let truncate = self.truncation(limits)?;
         match &self.prompt {
+            Prompt::Text(text) if text.is_empty() => return Err(RequestError::EmptyPrompt),
+            Prompt::Chat(messages) if messages.is_empty() => {
+                return Err(RequestError::invalid("messages", "must have at least one message"));
+            }
             // Cut before its length matters.
             Prompt::Tokens(tokens) if truncate.is_some() && !tokens.is_empty() => {}
             prompt => prompt.check_size(limits)?,
@@ -163,9 +171,11 @@ impl RawRequest {
             return Err(RequestError::invalid("min_tokens", message));
         }
         Ok(Checked {
+            goal: self.goal,
             strict: self.strict,
             // More than the context is clamped later, so only the sign matters here.
             max_tokens: integer(max_tokens_param, self.max_tokens, 1, i64::MAX)?.map(|n| n.min(u32::MAX.into()) as u32),
+            max_tokens_param,
             default_max_tokens: self.default_max_tokens,
             choices: integer("n", self.n, 1, limits.max_choices.into())?.unwrap_or(1) as u32,
             sampling: SamplingParams {

@@ -50,7 +50,8 @@ const MAX_VARIABLES: usize = 32;
 const MAX_BYTES: usize = 64 << 10;
 
 impl TemplateOptions {
-    pub(super) fn check(&self) -> Result<(), RequestError> {
+    /// What a client may say to the template.
+    pub fn check(&self) -> Result<(), RequestError> {
         const PARAM: &str = "chat_template_kwargs";
         if self.continue_final_message && !self.no_generation_prompt {
             let message = "cannot be true together with add_generation_prompt";

@@ -94,7 +94,10 @@ fn a_prompt_is_cut_from_its_beginning_and_only_on_request() {
 #[test]
 fn strict_requests_are_not_clamped() {
     let raw = RawRequest { max_tokens: Some(98), ..raw(3) };
-    assert!(build(&raw).unwrap().max_tokens_clamped);
+    assert_eq!(build(&raw).unwrap().clamped, Some("max_tokens"));
+    let named = RawRequest { max_tokens_param: "max_completion_tokens", ..raw.clone() };
+    assert_eq!(build(&named).unwrap().clamped, Some("max_completion_tokens"));
+    assert_eq!(refused(RawRequest { strict: true, ..named }), "max_completion_tokens");
     assert_eq!(refused(RawRequest { strict: true, ..raw }), "max_tokens");
 }
 
@@ -154,7 +157,7 @@ fn prompts_are_bounded_by_the_context() {
 fn max_tokens_is_clamped_to_the_rest_of_the_context_and_says_so() {
     let build = |max_tokens, default_max_tokens| {
         let built = build(&RawRequest { max_tokens, default_max_tokens, ..raw(90) }).unwrap();
-        (built.requests[0].max_tokens(), built.max_tokens_clamped)
+        (built.requests[0].max_tokens(), built.clamped.is_some())
     };
     assert_eq!(build(Some(10), Some(16)), (10, false));
     assert_eq!(build(Some(11), Some(16)), (10, true));

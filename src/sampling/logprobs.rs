@@ -13,7 +13,16 @@ pub fn of(logits: &[f32], token: TokenId, count: usize) -> Logprobs {
     let log_sum = f64::from(max) + sum.ln();
     let logprob = |token: TokenId| (f64::from(logits[token as usize]) - log_sum) as f32;
     let top = most_likely(logits, count).into_iter().map(|token| (token, logprob(token))).collect();
-    Logprobs { sampled: logprob(token), top, prompt: Vec::new() }
+    Logprobs { sampled: logprob(token), rank: rank(logits, token), top, prompt: Vec::new() }
+}
+
+/// Ties by lowest id, as in the list of the most likely.
+fn rank(logits: &[f32], token: TokenId) -> usize {
+    let (before, after) = logits.split_at(token as usize);
+    let own = after[0];
+    let above = |logit: &&f32| logit.total_cmp(&own) == Ordering::Greater;
+    1 + before.iter().filter(|logit| logit.total_cmp(&own) != Ordering::Less).count()
+        + after.iter().filter(above).count()
 }
 
 /// One pass with a short sorted list: of a large vocabulary nearly no token gets past the list's last.

@@ -1,13 +1,26 @@
-//! How chunks get their blocks: growth, preemption, admission.
+//! How chunks get their blocks: growth, preemption, admission. The world as it is, for [`super::planning`].
 
-use crate::kv::{BlockPool, BlockTable, Node, Reused};
-use crate::report::{Miss, Preempted, Wait};
-use crate::units::SeqId;
+use std::collections::VecDeque;
+use std::convert::Infallible;
 
-use super::Scheduler;
-use super::budget::Draft;
-use super::plan::{Found, StepPlan};
+use crate::kv::{Block, BlockPool, BlockTable, Node, OutOfBlocks, Reused};
+use crate::report::{Miss, Wait};
+use crate::units::{Micros, SeqId};
+
+use super::outlook::Seat;
+use super::plan::Found;
+use super::planning::{Admitted, Affordable, World};
 use super::sequence::{Place, Running, Waiting};
+
+/// A scheduler's sequences and the pool: what is decided is done at once.
+pub(super) struct Actual<'a> {
+    pub running: &'a mut Vec<Running>,
+    pub waiting: &'a mut VecDeque<Waiting>,
+    pub pinned: &'a mut Vec<Block>,
+    pub pool: &'a mut BlockPool,
+    pub prefix_caching: bool,
+    pub now: Micros,
+}
 
 /// What was found for a sequence; `None` with the reason where nobody looked.
 struct Look {
@@ -33,92 +46,86 @@ impl Look {
     }
 }
 
-impl Scheduler {
-    /// Plans up to `tokens` of a running sequence, preempting until its blocks fit. Without effect when it is itself gone:
-    /// preempted for an older one, or the victim of its own growth.
-    pub(super) fn extend(&mut self, seq: SeqId, tokens: usize, draft: &mut Draft, pool: &mut BlockPool) {
-        while let Some(running) = self.find_mut(seq) {
-            let chunk = running.chunk(tokens);
-            if running.table.grow(chunk.tokens.end as usize, pool).is_ok() {
-                return draft.push(chunk);
-            }
-            // Whoever already has its chunk in this step keeps its blocks: the step will write to them.
-            let candidates = self.running.iter().filter(|r| !draft.plan.holds(r.id()));
-            match self.config.preemption.victim(candidates, &self.running, self.policy.kind()) {
-                Some(victim) => self.preempt(Preempted { seq: victim, by: seq }, &mut draft.plan, pool),
-                None => return draft.plan.waits.push((seq, Wait::Blocks)),
-            }
-        }
+impl World for Actual<'_> {
+    type Unknown = Infallible;
+
+    fn since(&self, at: Micros) -> Result<Micros, Infallible> {
+        Ok(self.now.since(at))
     }
 
-    fn preempt(&mut self, preempted: Preempted, plan: &mut StepPlan, pool: &mut BlockPool) {
-        let Some(at) = self.running.iter().position(|r| r.id() == preempted.seq) else { return };
-        let waiting = self.running.remove(at).preempt(pool);
-        // Preempted sequences stand at the head in the order of their arrival, before everyone who never ran.
-        let at = self.waiting.iter().position(|w| w.arrival > waiting.arrival).unwrap_or(self.waiting.len());
+    fn grow(&mut self, seat: &mut Seat, tokens: usize) -> Result<Result<(), OutOfBlocks>, Infallible> {
+        let running = self.running.iter_mut().find(|running| running.id() == seat.seq);
+        let table = &mut running.expect("who has a seat runs").table;
+        let grown = table.grow(tokens, self.pool);
+        seat.blocks = table.len();
+        Ok(grown)
+    }
+
+    fn preempt(&mut self, seq: SeqId) -> Result<(), Infallible> {
+        let at = self.running.iter().position(|running| running.id() == seq).expect("who has a seat runs");
+        let waiting = self.running.remove(at).preempt(self.pool);
+        // Where [`super::outlook::Queued::join`] puts it.
+        let place = |w: &Waiting| (w.is_batch(), w.arrival);
+        let at = self.waiting.iter().position(|w| place(w) > place(&waiting)).unwrap_or(self.waiting.len());
         self.waiting.insert(at, waiting);
-        self.preemptions_total += 1;
-        plan.preempted.push(preempted);
+        Ok(())
     }
 
-    /// First come first served: stops at the first sequence that finds no seat, no budget, no time, or not enough blocks for
-    /// its known tokens, and says which it was.
-    pub(super) fn admit(&mut self, draft: &mut Draft, pool: &mut BlockPool) -> Option<Wait> {
-        // Who was just preempted must not take the blocks back in the same step.
-        if !draft.plan.preempted.is_empty() {
-            return Some(Wait::Blocks);
+    fn admit(&mut self, owed: usize, affordable: Affordable) -> Result<Result<Admitted, Wait>, Infallible> {
+        let Some(waiting) = self.waiting.pop_front() else { return Ok(Err(Wait::Blocks)) };
+        Ok(match self.room_for(&waiting, owed, affordable) {
+            Ok((look, tokens)) => Ok(self.seat(waiting, look, tokens)),
+            Err(wait) => {
+                self.waiting.push_front(waiting);
+                Err(wait)
+            }
+        })
+    }
+}
+
+impl Actual<'_> {
+    /// What is cached of a sequence that can be seated, held, and how many tokens it computes first.
+    fn room_for(&mut self, waiting: &Waiting, owed: usize, affordable: Affordable) -> Result<(Look, usize), Wait> {
+        let mut look = self.look_up(waiting);
+        // Blocks for all that is known, not only for the first chunk: half a prompt in the pool helps nobody. And for
+        // the token to be drawn, or the new one would be the first victim of its own first decode.
+        let needed = self.pool.blocks_for(waiting.known() + 1) - look.blocks();
+        if needed + owed > self.pool.free() {
+            // The source of a copy is held beside them: a sequence that needs the whole pool would wait for ever.
+            look.give_back_partial(self.pool);
         }
-        let owed = self.blocks_owed(draft, pool);
-        while let Some(waiting) = self.waiting.front() {
-            if self.running.len() >= self.seats() {
-                let hot = self.running.len() < self.config.max_num_seqs;
-                return Some(if hot { Wait::Thermal } else { Wait::Seats });
+        let cached = look.reused.as_ref().map_or(0, |reused| reused.tokens(self.pool.block_size()));
+        let tokens = affordable(cached).and_then(|tokens| match needed + owed > self.pool.free() {
+            true => Err(Wait::Blocks),
+            false => Ok(tokens),
+        });
+        match tokens {
+            Ok(tokens) => Ok((look, tokens)),
+            Err(wait) => {
+                look.give_back(self.pool);
+                Err(wait)
             }
-            let mut look = self.look_up(waiting, pool);
-            // Blocks for all that is known, not only for the first chunk: half a prompt in the pool helps nobody. And for
-            // the token to be drawn, or the new one would be the first victim of its own first decode.
-            let needed = pool.blocks_for(waiting.known() + 1) - look.blocks();
-            if needed + owed > pool.free() {
-                // The source of a copy is held beside them: a sequence that needs the whole pool would wait for ever.
-                look.give_back_partial(pool);
-            }
-            let cached = look.reused.as_ref().map_or(0, |reused| reused.tokens(pool.block_size()));
-            let tokens = match draft.affordable(cached, waiting.known() - cached, &self.cost) {
-                Ok(tokens) => tokens,
-                Err(short) => {
-                    look.give_back(pool);
-                    return Some(short);
-                }
-            };
-            if needed + owed > pool.free() {
-                look.give_back(pool);
-                return Some(Wait::Blocks);
-            }
-            let waiting = self.waiting.pop_front().expect("it is at the front");
-            let running = self.seat(waiting, look, &mut draft.plan, pool);
-            draft.push(running.chunk(tokens));
-            let at = self.running.partition_point(|r| r.arrival < running.arrival);
-            self.running.insert(at, running);
         }
-        None
     }
 
     /// What the prefix cache has for a sequence, held.
-    fn look_up(&self, waiting: &Waiting, pool: &mut BlockPool) -> Look {
+    fn look_up(&mut self, waiting: &Waiting) -> Look {
         let request = waiting.request();
-        let miss = if !self.config.prefix_caching {
+        let miss = if !self.prefix_caching {
             Some(Miss::Off)
         } else if !request.may_use_cache() {
             Some(Miss::Declined)
         } else {
             None
         };
-        let reused = miss.is_none().then(|| pool.reuse(Node::Root(request.cache_salt().clone()), &waiting.tokens()));
+        let root = || Node::Root(request.cache_salt().clone());
+        let reused = miss.is_none().then(|| self.pool.reuse(root(), &waiting.tokens()));
         Look { reused, miss }
     }
 
     /// Gives a sequence its seat and its blocks, of which there are enough.
-    fn seat(&mut self, waiting: Waiting, look: Look, plan: &mut StepPlan, pool: &mut BlockPool) -> Running {
+    fn seat(&mut self, waiting: Waiting, look: Look, tokens: usize) -> Admitted {
+        let pool = &mut *self.pool;
         let known_tokens = waiting.known();
         let (first, seq) = (!waiting.ran, waiting.id());
         let Look { reused, mut miss } = look;
@@ -132,18 +139,16 @@ impl Scheduler {
         }
         let own = table.len();
         table.grow(known_tokens + 1, pool).expect("blocks were counted");
-        if let Some((source, _)) = partial {
-            plan.copies.push((source.id(), table.blocks()[own].id()));
+        let copy = partial.map(|(source, _)| {
+            let copy = (source.id(), table.blocks()[own].id());
             // Held until the copy is made: nobody else may be given it meanwhile.
             self.pinned.push(source);
-        }
-        plan.admitted.push(seq);
-        plan.found.push(Found { seq, cached_tokens: computed, known_tokens, miss, first });
-        waiting.admit(table, computed, place)
-    }
-
-    /// Blocks that decodes without a chunk will still ask for in this step or the next.
-    fn blocks_owed(&self, draft: &Draft, pool: &BlockPool) -> usize {
-        self.unplanned_decodes(draft).filter(|r| pool.blocks_for(r.tokens().len()) > r.table.len()).count()
+            copy
+        });
+        let running = waiting.admit(table, computed, place);
+        let seat = running.seat();
+        let at = self.running.partition_point(|other| other.arrival < running.arrival);
+        self.running.insert(at, running);
+        Admitted { seat, tokens, found: Found { seq, cached_tokens: computed, known_tokens, miss, first }, copy }
     }
 }

@@ -6,56 +6,78 @@ use proptest::prelude::*;
 
 use super::tests::*;
 use super::*;
-use crate::report::Wait;
+use crate::report::{Fate, Wait};
 use crate::step::StepBatch;
 use crate::units::TokenId;
 
 /// What an operator or the weather does between two steps.
 #[derive(Clone, Copy, Debug)]
-enum Change {
+pub(super) enum Change {
     Configure(Config),
     Heat(Level),
 }
 
 /// A scheduler with its pool and model, checked from all sides in every step.
-struct Rig {
-    scheduler: Scheduler,
-    pool: BlockPool,
-    model: PagedModel,
+pub(super) struct Rig {
+    pub scheduler: Scheduler,
+    pub pool: BlockPool,
+    pub model: PagedModel,
     now: Micros,
+    /// Whether steps are planned while the ones before them run, and the plan that is.
+    pub looks_ahead: bool,
+    pub ahead: Option<PlannedAhead>,
+    /// Plans that were made ahead, by what became of them.
+    pub fates: [usize; Fate::ALL.len()],
     /// Steps since the oldest running sequence computed anything, and who that is.
     oldest: (Option<SeqId>, usize),
-    outputs: HashMap<u64, Vec<TokenId>>,
-    ended: BTreeSet<u64>,
+    pub outputs: HashMap<u64, Vec<TokenId>>,
+    pub ended: BTreeSet<u64>,
 }
 
 impl Rig {
-    fn new(config: Config, num_blocks: usize, block_size: usize) -> Rig {
+    pub fn new(config: Config, num_blocks: usize, block_size: usize) -> Rig {
         Rig {
             scheduler: Scheduler::new(config),
             pool: BlockPool::new(num_blocks, block_size),
             model: PagedModel { slots: vec![None; num_blocks * block_size], block_size },
             now: Micros::ZERO,
+            looks_ahead: false,
+            ahead: None,
+            fates: [0; Fate::ALL.len()],
             oldest: (None, 0),
             outputs: HashMap::new(),
             ended: BTreeSet::new(),
         }
     }
 
-    fn apply(&mut self, change: Change) {
+    pub fn apply(&mut self, change: Change) {
         match change {
             Change::Configure(config) => self.scheduler.configure(config),
             Change::Heat(level) => self.scheduler.set_thermal(level),
         }
     }
 
-    fn step(&mut self) {
-        let oldest = self.scheduler.running.first().map(Running::id);
+    pub fn plan(&mut self) -> Option<StepPlan> {
+        if let Some(ahead) = self.ahead.take() {
+            let confirmed = self.scheduler.confirm(ahead, &mut self.pool, self.now);
+            self.fates[if confirmed.is_some() { Fate::Confirmed } else { Fate::Discarded } as usize] += 1;
+            if confirmed.is_some() {
+                return confirmed;
+            }
+        }
+        self.scheduler.plan(&mut self.pool, self.now)
+    }
+
+    /// Returns what was planned, in logical and in physical terms.
+    pub fn step(&mut self) -> Option<(StepPlan, StepBatch)> {
+        let running = &self.scheduler.running;
+        let batches_yield = self.scheduler.urgent() > 0;
+        let oldest = running.iter().find(|r| !(batches_yield && r.is_batch())).map(Running::id);
         let seats_before = self.scheduler.running().max(self.scheduler.seats());
-        let Some(plan) = self.scheduler.plan(&mut self.pool, self.now) else {
+        let Some(plan) = self.plan() else {
             let live = self.scheduler.running() + self.scheduler.waiting();
             assert!(live == 0 || self.scheduler.heat == Level::Emergency, "live sequences but no plan");
-            return;
+            return None;
         };
         assert!(self.scheduler.running() <= seats_before);
         let batch = self.scheduler.batch(&plan, &self.pool);
@@ -64,19 +86,24 @@ impl Rig {
         let took = Micros(1_000 + 10 * plan.load.prefill_tokens as u64 + 40 * plan.load.decode_tokens as u64);
         self.now = self.now + took;
         self.scheduler.observe(&plan.load, took);
+        if self.looks_ahead {
+            self.ahead = self.scheduler.outlook(&self.pool).after(&plan).plan_ahead();
+        }
         let output = self.model.run(&batch);
-        for (seq, event) in self.scheduler.commit(plan, &output, &mut self.pool) {
+        for (seq, event) in self.scheduler.commit(plan.clone(), &output, &mut self.pool) {
             match event {
                 Event::Token(sampled) => self.outputs.entry(seq.0).or_default().push(sampled.token),
                 Event::Admitted { .. } => {}
+                Event::Embedded(_) => panic!("nobody asked for it"),
                 Event::Finished(_) | Event::Failed(_) => assert!(self.ended.insert(seq.0), "{seq} ended twice"),
             }
         }
         self.pool.check(self.scheduler.tables());
+        Some((plan, batch))
     }
 
     /// Steps until nothing is live.
-    fn finish(&mut self) {
+    pub fn finish(&mut self) {
         while self.scheduler.running() + self.scheduler.waiting() > 0 {
             self.step();
         }
@@ -120,7 +147,7 @@ fn any_level() -> impl Strategy<Value = Level> {
 }
 
 prop_compose! {
-    fn any_config()(
+    pub(super) fn any_config()(
         kind in 0usize..3, burst in 1usize..10, max_batch in 1usize..5, max_num_seqs in 1usize..8, max_num_batched_tokens in 1usize..40,
         preemption in any_preemption(), prefix_caching: bool, guessing: bool, stall_micros in prop_oneof![Just(None), (1u64..5_000).prop_map(Some)],
     ) -> Config {
@@ -130,7 +157,7 @@ prop_compose! {
     }
 }
 
-fn any_change() -> impl Strategy<Value = Change> {
+pub(super) fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![3 => any_config().prop_map(Change::Configure), 1 => any_level().prop_map(Change::Heat)]
 }
 

@@ -95,7 +95,7 @@ const MIN_SPREAD: f64 = 0.05;
 const MIN_CLIP_MICROS: f64 = 50.0;
 
 /// The measured cost of steps.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepCost {
     /// Microseconds per unit of each feature, never negative.
     coefficients: Features,
@@ -114,7 +114,7 @@ pub struct StepCost {
 }
 
 /// Running means of the absolute residual and of the prediction.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Spread {
     residual: f64,
     predicted: f64,

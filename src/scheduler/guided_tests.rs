@@ -108,3 +108,23 @@ fn a_grammar_that_fails_fails_its_sequence() {
     assert_eq!(end, Some(Event::Failed(RequestError::Grammar { message: "too many items".into() })));
     assert_eq!(scene.pool.used(), 0);
 }
+
+#[test]
+fn who_is_late_computes_its_last_token_again_and_says_nothing() {
+    let mut scene = Scene::new(ROOMY, 20);
+    let (plan, computed, _) = scene.plan();
+    assert_eq!(computed.len(), 3);
+    let admitted = scene.commit(plan, vec![Outcome::Late], Guidance::default());
+    assert!(matches!(admitted, Some(Event::Admitted { .. })), "nothing else");
+    let (plan, computed, guesses) = scene.plan();
+    assert_eq!((computed.len(), guesses), (1, 0), "the prompt but its last token is in place");
+    scene.commit(plan, tokens(&[7]), forced(&[8, 9]));
+    for _ in 0..3 {
+        let (plan, computed, guesses) = scene.plan();
+        assert_eq!((computed, guesses), (vec![7, 8, 9], 2), "what is forced stays so");
+        assert_eq!(scene.commit(plan, vec![Outcome::Late], Guidance::default()), None);
+    }
+    let (plan, ..) = scene.plan();
+    scene.commit(plan, tokens(&[8, 9, 10]), Guidance::default());
+    assert_eq!(scene.plan().1, [10]);
+}

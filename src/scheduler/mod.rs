@@ -10,12 +10,16 @@
 //! `Running` always has one. There is no prefill phase: a sequence has known tokens and computed
 //! tokens, a step brings the second closer to the first, and who reaches the end draws.
 //!
-//! `planning` makes the plan: a [`policy`] says who goes first, [`StepCost`] how much prefill fits beside decodes, `preempt`
-//! who yields when the pool runs dry.
+//! `planning` makes the plan from an [`Outlook`], the scheduler in numbers: a [`policy`] says who goes first, [`StepCost`] how
+//! much prefill fits beside decodes, `preempt` who yields when the pool runs dry; `background` keeps batches out of everyone's
+//! way. `ahead` makes it before its step can begin.
 
+mod ahead;
+mod background;
 mod blocks;
 mod budget;
 mod cost;
+mod outlook;
 mod plan;
 mod planning;
 pub mod policy;
@@ -31,8 +35,12 @@ use crate::request::{Event, FinishReason, Request, RequestError};
 use crate::step::{BatchChunk, Guidance, Outcome, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId};
 
+pub use ahead::PlannedAhead;
+use blocks::Actual;
 pub use cost::{StepCost, StepLoad};
+pub use outlook::Outlook;
 pub use plan::{Chunk, Found, StepPlan};
+use planning::{Decided, Planner};
 pub use policy::thermal;
 pub use policy::{PolicyConfig, PolicyConfigError, PolicyExecutor, PolicyKind};
 pub use preempt::Preemption;
@@ -71,10 +79,12 @@ pub struct Scheduler {
     policy: PolicyExecutor,
     cost: StepCost,
     heat: Level,
-    /// Admission order; preempted sequences are at the head, the oldest first.
+    /// Admission order, batches last; of each, preempted sequences are at the head, the oldest first.
     waiting: VecDeque<Waiting>,
     /// In the order of arrival, oldest first: the oldest takes blocks before anyone else can.
     running: Vec<Running>,
+    /// Orders batches while they are alone: what it remembers of them is nothing to the others.
+    background: PolicyExecutor,
     arrivals: u64,
     preemptions_total: u64,
     /// Sources of the copies that the plan under way orders.
@@ -91,6 +101,7 @@ impl Scheduler {
             heat: Level::Nominal,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            background: PolicyExecutor::new(config.policy),
             arrivals: 0,
             preemptions_total: 0,
             pinned: Vec::new(),
@@ -103,6 +114,7 @@ impl Scheduler {
         config.assert_sound();
         if config.policy != self.config.policy {
             self.policy.set_policy(config.policy);
+            self.background.set_policy(config.policy);
         }
         self.config = config;
     }
@@ -127,10 +139,48 @@ impl Scheduler {
         &self.cost
     }
 
-    /// To the tail of the waiting queue.
+    /// To the tail of its part of the waiting queue.
     pub fn submit(&mut self, request: Request) {
-        self.waiting.push_back(Waiting::new(request, self.arrivals));
+        let waiting = Waiting::new(request, self.arrivals);
         self.arrivals += 1;
+        let at = if waiting.is_batch() { self.waiting.len() } else { self.waiting.partition_point(|w| !w.is_batch()) };
+        self.waiting.insert(at, waiting);
+    }
+
+    /// The next step, blocks taken for it; `None` when nothing is live or the heat forbids any step. Each plan must be
+    /// committed.
+    pub fn plan(&mut self, pool: &mut BlockPool, now: Micros) -> Option<StepPlan> {
+        if self.heat == Level::Emergency || (self.running.is_empty() && self.waiting.is_empty()) {
+            return None;
+        }
+        let outlook = self.outlook(pool);
+        let world = Actual {
+            running: &mut self.running,
+            waiting: &mut self.waiting,
+            pinned: &mut self.pinned,
+            pool,
+            prefix_caching: self.config.prefix_caching,
+            now,
+        };
+        let Ok(decided) = Planner::decide(outlook, world);
+        self.keep(decided, pool, now)
+    }
+
+    /// Takes over what was decided, blocks taken; `None` where that is to compute nothing.
+    fn keep(&mut self, decided: Decided, pool: &BlockPool, now: Micros) -> Option<StepPlan> {
+        let Decided { mut draft, outlook } = decided;
+        self.policy = outlook.policy;
+        self.background = outlook.background;
+        self.preemptions_total += draft.plan.preempted.len() as u64;
+        for (running, seat) in self.running.iter_mut().zip(&outlook.seats) {
+            debug_assert_eq!(running.id(), seat.seq, "the outlook follows what is decided");
+            running.passed_over = seat.passed_over;
+            if seat.is_decoding() {
+                running.token_at.get_or_insert(now);
+            }
+        }
+        self.speculate(&mut draft, pool);
+        (!draft.plan.chunks.is_empty()).then_some(draft.plan)
     }
 
     /// The plan in physical terms.
@@ -186,6 +236,13 @@ impl Scheduler {
         let seq = chunk.seq;
         let max_model_len = self.config.max_model_len;
         let Some(running) = self.find_mut(seq) else { return };
+        if matches!(outcomes, [(_, Outcome::Late)]) {
+            // As if the step had ended before its last known token, whose logits are wanted again. K and V written twice are
+            // the same.
+            running.computed = chunk.tokens.end - chunk.proposed - 1;
+            running.publish(pool);
+            return;
+        }
         let drawn = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Token(_))).count() as u32;
         // Each token drawn but the last was guessed, and its keys and values are in place; the other guesses were wrong.
         let accepted = drawn.saturating_sub(1).min(chunk.proposed);
@@ -205,6 +262,12 @@ impl Scheduler {
                     Some(Event::Failed(RequestError::Grammar { message: message.clone() }))
                 }
                 Outcome::Complete => Some(Event::Finished(FinishReason::Stop)),
+                Outcome::Embedded(vector) => {
+                    events.push((seq, Event::Embedded(vector.clone())));
+                    Some(Event::Finished(FinishReason::Stop))
+                }
+                // Never beside another outcome.
+                Outcome::Late => None,
                 Outcome::Token(sampled) => {
                     events.push((seq, Event::Token(sampled.clone())));
                     match running.emit(sampled.token, max_model_len) {
@@ -253,6 +316,10 @@ impl Scheduler {
     }
 }
 
+#[cfg(test)]
+mod ahead_tests;
+#[cfg(test)]
+mod background_tests;
 #[cfg(test)]
 mod change_tests;
 #[cfg(test)]

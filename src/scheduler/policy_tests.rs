@@ -221,7 +221,8 @@ fn ties_among_victims_go_by_policy() {
         }
         let length = |seq: usize| scheduler.running[seq].tokens().len();
         assert_eq!(length(1), length(2), "{kind:?}");
-        let victim = Preemption::Longest.victim(scheduler.running.iter(), &scheduler.running, kind).expect("one");
+        let seats = scheduler.outlook(&pool).seats;
+        let victim = Preemption::Longest.victim(seats.iter(), &seats, kind).expect("one");
         (0..3).for_each(|seq| _ = scheduler.abort(SeqId(seq), &mut pool));
         name(victim)
     };

@@ -2,11 +2,10 @@
 
 use crate::kv::{BlockPool, BlockTable, Node};
 use crate::report::{SequenceView, Stage};
-use crate::request::{FinishReason, Request};
+use crate::request::{FinishReason, Priority, Request};
 use crate::units::{Micros, SeqId, TokenId};
 
-use super::plan::Chunk;
-use super::policy::SessionView;
+use super::outlook::{Queued, Seat};
 use super::speculate::Luck;
 
 /// Without blocks: new, or preempted and to be recomputed.
@@ -42,9 +41,8 @@ pub struct Running {
     /// `None` where it has no part in the prefix cache.
     pub place: Option<Place>,
     pub arrival: u64,
-    /// Steps in a row that went by without it, those not counted in which its policy meant it to wait.
+    /// As in its [`Seat`].
     pub passed_over: u32,
-    /// When the plan after its newest token was made; `None` until then.
     pub token_at: Option<Micros>,
     pub luck: Luck,
     /// Tokens that its grammar says must come next.
@@ -69,6 +67,11 @@ impl Waiting {
 
     pub fn request(&self) -> &Request {
         &self.request
+    }
+
+    /// It yields to everyone who is no batch's.
+    pub fn is_batch(&self) -> bool {
+        self.request.priority() == Priority::Batch
     }
 
     /// Tokens to compute before the next one can be drawn.
@@ -98,14 +101,13 @@ impl Waiting {
         }
     }
 
-    pub fn session(&self) -> SessionView {
-        SessionView {
-            id: self.id(),
-            decoding: false,
-            current_token: None,
-            generated: self.emitted.len(),
+    pub fn queued(&self) -> Queued {
+        Queued {
+            seq: self.id(),
             arrival: self.arrival,
-            prefill_remaining: self.known(),
+            priority: self.request.priority(),
+            known: self.known(),
+            generated: self.emitted.len(),
         }
     }
 
@@ -159,6 +161,10 @@ impl Running {
         &self.request
     }
 
+    pub fn is_batch(&self) -> bool {
+        self.request.priority() == Priority::Batch
+    }
+
     pub fn tokens(&self) -> &[TokenId] {
         &self.tokens
     }
@@ -166,34 +172,6 @@ impl Running {
     /// Tokens drawn so far.
     pub fn generated(&self) -> usize {
         self.tokens.len() - self.request.prompt().len()
-    }
-
-    /// Known tokens that are not computed; never 0 between steps.
-    pub fn remaining(&self) -> usize {
-        self.tokens.len() - self.computed as usize
-    }
-
-    /// Only the token drawn last is missing.
-    pub fn is_decoding(&self) -> bool {
-        self.remaining() == 1 && self.generated() > 0
-    }
-
-    /// Known tokens to compute before it decodes.
-    pub fn prefill_remaining(&self) -> usize {
-        if self.is_decoding() { 0 } else { self.remaining() }
-    }
-
-    /// Its part of a step that may compute `budget` tokens, at least 1.
-    pub fn chunk(&self, budget: usize) -> Chunk {
-        let count = self.remaining().min(budget);
-        let end = self.computed + count as u32;
-        Chunk {
-            seq: self.id(),
-            tokens: self.computed..end,
-            proposed: 0,
-            sample: end as usize == self.tokens.len(),
-            decode: self.is_decoding(),
-        }
     }
 
     /// Appends a drawn token.
@@ -209,20 +187,23 @@ impl Running {
         }
     }
 
-    pub fn session(&self) -> SessionView {
-        let decoding = self.is_decoding();
-        SessionView {
-            id: self.id(),
-            decoding,
-            current_token: self.tokens.last().copied().filter(|_| decoding),
-            generated: self.generated(),
+    pub fn seat(&self) -> Seat {
+        Seat {
+            seq: self.id(),
             arrival: self.arrival,
-            prefill_remaining: self.prefill_remaining(),
+            priority: self.request.priority(),
+            prompt: self.request.prompt().len(),
+            max_tokens: self.request.max_tokens() as usize,
+            known: self.tokens.len(),
+            computed: self.computed as usize,
+            blocks: self.table.len(),
+            passed_over: self.passed_over,
+            token_at: self.token_at,
         }
     }
 
     pub fn view(&self) -> SequenceView {
-        let stage = if self.is_decoding() { Stage::Decode } else { Stage::Prefill };
+        let stage = if self.seat().is_decoding() { Stage::Decode } else { Stage::Prefill };
         let view = view(&self.request, stage, self.generated());
         SequenceView { computed_tokens: self.computed as usize, blocks: self.table.len(), ..view }
     }

@@ -35,7 +35,7 @@ impl Speculative {
 }
 
 /// Guesses per step and sequence, at most.
-const MOST: usize = 6;
+pub(super) const MOST_GUESSES: usize = 6;
 /// Tokens at the end that must have occurred before; longer ones are tried first.
 const LONGEST: usize = 3;
 const SHORTEST: usize = 2;
@@ -107,6 +107,7 @@ impl Scheduler {
             draft.tokens -= guesses;
             draft.plan.load = load;
         }
+        draft.plan.predicted = self.predict(&draft.plan.load);
     }
 }
 
@@ -122,7 +123,7 @@ impl Running {
         if speculative == Speculative::Off || self.generated() < self.luck.rests_until {
             return 0;
         }
-        lookup(self.tokens(), most.min(MOST)).len()
+        lookup(self.tokens(), most.min(MOST_GUESSES)).len()
     }
 
     /// Its first `count` guesses, of which it has as many.

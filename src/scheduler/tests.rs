@@ -109,24 +109,24 @@ pub(super) fn solo(seq: u64, job: &Job) -> Vec<TokenId> {
 
 /// What a run did.
 #[derive(Debug, Default)]
-struct Run {
-    outputs: HashMap<u64, Vec<TokenId>>,
+pub(super) struct Run {
+    pub(super) outputs: HashMap<u64, Vec<TokenId>>,
     ended: HashMap<u64, usize>,
     /// First admissions, in order.
     admitted: Vec<u64>,
     steps: usize,
     peak_blocks: usize,
     mixed_steps: usize,
-    preemptions: u64,
+    pub(super) preemptions: u64,
     /// Prompt tokens found in the cache by sequences that ran for the first time.
     cached: usize,
     /// Tokens computed, but for those that only extended a completion.
     prefilled: usize,
-    trace: Vec<String>,
+    pub(super) trace: Vec<String>,
 }
 
 /// Drives the jobs to their ends, recounting the pool after each step.
-fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Run {
+pub(super) fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Run {
     let mut pool = BlockPool::new(num_blocks, block_size);
     let mut model = PagedModel { slots: vec![None; num_blocks * block_size], block_size };
     let mut scheduler = Scheduler::new(config);
@@ -161,6 +161,7 @@ fn run(jobs: &[Job], config: Config, num_blocks: usize, block_size: usize) -> Ru
             match event {
                 Event::Token(sampled) => run.outputs.entry(seq.0).or_default().push(sampled.token),
                 Event::Admitted { cached_tokens } => run.cached += cached_tokens,
+                Event::Embedded(_) => panic!("nobody asked for it"),
                 Event::Finished(_) | Event::Failed(_) => *run.ended.entry(seq.0).or_default() += 1,
             }
         }
@@ -325,7 +326,8 @@ fn a_failed_sequence_leaves_alone() {
 }
 
 pub(super) fn any_job() -> impl Strategy<Value = Job> {
-    let priority = prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low)];
+    let priority =
+        prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low), Just(Priority::Batch)];
     (1usize..30, 1usize..20, 0usize..30, prop::option::weighted(0.2, 0usize..60), priority)
         .prop_map(|(prompt, output, arrival, abort, priority)| Job { prompt, output, arrival, abort, priority })
 }
@@ -421,9 +423,13 @@ proptest! {
             }
             prop_assert_eq!(run.ended.get(&seq).copied(), Some(1), "exactly one end");
         }
-        let mut by_arrival = run.admitted.clone();
-        by_arrival.sort_by_key(|&seq| (jobs[seq as usize].arrival, seq));
-        prop_assert_eq!(&run.admitted, &by_arrival, "admission is first in, first out");
+        for batches in [false, true] {
+            let of_class = |seq: &&u64| (jobs[**seq as usize].priority == Priority::Batch) == batches;
+            let admitted: Vec<u64> = run.admitted.iter().filter(of_class).copied().collect();
+            let mut by_arrival = admitted.clone();
+            by_arrival.sort_by_key(|&seq| (jobs[seq as usize].arrival, seq));
+            prop_assert_eq!(admitted, by_arrival, "admission is first in, first out");
+        }
         if run.preemptions == 0 && jobs.iter().all(|job| job.abort.is_none()) {
             let prompts: usize = jobs.iter().map(|job| job.prompt).sum();
             prop_assert_eq!(run.prefilled + run.cached, prompts, "computed and cached");

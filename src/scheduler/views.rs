@@ -6,10 +6,10 @@ use crate::request::RequestError;
 use crate::units::{Micros, SeqId};
 
 use super::Scheduler;
-use super::policy::thermal::Level;
+use super::outlook::{Seat, open_seats};
 use super::sequence::{Running, Waiting};
 
-/// The work that lies ahead, as far as it is known.
+/// The work that lies ahead, as far as it is known, without that of batches: nobody waits behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Known tokens that are not computed, of waiting and running sequences that do not decode yet.
@@ -36,30 +36,39 @@ impl Scheduler {
     }
 
     pub fn backlog(&self) -> Backlog {
-        let waiting: usize = self.waiting.iter().map(Waiting::known).sum();
-        let running: usize = self.running.iter().map(Running::prefill_remaining).sum();
-        let decoding = || self.running.iter().filter(|r| r.is_decoding());
+        let urgent = || self.running.iter().filter(|r| !r.is_batch()).map(Running::seat);
+        let queued = || self.waiting.iter().filter(|w| !w.is_batch());
+        let waiting: usize = queued().map(Waiting::known).sum();
+        let running: usize = urgent().map(|seat| seat.prefill_remaining()).sum();
+        let decoding = || urgent().filter(Seat::is_decoding);
         Backlog {
             prefill_tokens: waiting + running,
             prompts: self.waiting.len() + self.running.len() - decoding().count(),
             decoding: decoding().count(),
-            context_tokens: decoding().map(|r| r.tokens().len()).sum(),
-            waiting: self.waiting.len(),
+            context_tokens: decoding().map(|seat| seat.known).sum(),
+            waiting: queued().count(),
         }
     }
 
     /// Sequences that may run at once, as hot as it is. More may be running: then none is admitted.
     pub fn seats(&self) -> usize {
-        match self.heat {
-            Level::Nominal | Level::Fair => self.config.max_num_seqs,
-            Level::Serious | Level::Critical => (self.config.max_num_seqs / 2).max(1),
-            Level::Emergency => 0,
-        }
+        open_seats(self.heat, &self.config)
     }
 
-    /// How many more sequences could run if there were blocks.
+    /// How many more sequences could run if there were blocks, and if batches gave up their seats.
     pub fn free_seats(&self) -> usize {
+        self.seats().saturating_sub(self.urgent())
+    }
+
+    /// How many more could run beside everyone.
+    pub fn idle_seats(&self) -> usize {
         self.seats().saturating_sub(self.running.len() + self.waiting.len())
+    }
+
+    /// Live sequences that are no batch's.
+    pub fn urgent(&self) -> usize {
+        let running = self.running.iter().filter(|r| !r.is_batch()).count();
+        running + self.waiting.iter().filter(|w| !w.is_batch()).count()
     }
 
     /// Sequences without blocks: new ones and preempted ones.

@@ -28,6 +28,8 @@ pub struct Driver<E: Executor> {
     ttft: Window,
     /// Of a step that is not over.
     away: Option<StepReport>,
+    /// Of one that is, and of which nobody has heard.
+    undelivered: Option<StepReport>,
 }
 
 /// What a turn did before its step.
@@ -46,6 +48,7 @@ impl<E: Executor> Driver<E> {
             untold: HashMap::new(),
             ttft: Window::new(SAMPLES),
             away: None,
+            undelivered: None,
         }
     }
 
@@ -107,30 +110,51 @@ impl<E: Executor> Driver<E> {
 
     /// The step is over after `elapsed`, and its events are delivered.
     pub fn returned(&mut self, report: &StepReport, elapsed: Micros, now: Micros) {
+        self.account(report, elapsed);
+        self.delivered(report, now);
+    }
+
+    /// What the next batch depends on.
+    fn account(&mut self, report: &StepReport, elapsed: Micros) {
         self.core.as_mut().expect(HOME).observe(elapsed);
         for (seq, event) in &report.events {
             match event {
-                Event::Token(_) => {
-                    if let Some(came) = self.untold.remove(seq) {
-                        self.ttft.push(now.since(came));
-                    }
-                    self.inbox.generated(*seq);
-                }
-                Event::Finished(_) | Event::Failed(_) => self.end(*seq),
-                Event::Admitted { .. } => {}
+                Event::Token(_) => self.inbox.generated(*seq),
+                Event::Finished(_) | Event::Failed(_) => self.inbox.ended(*seq),
+                Event::Admitted { .. } | Event::Embedded(_) => {}
             }
         }
     }
 
-    /// [`Driver::execute`] whose report waits for [`Driver::step_over`].
+    fn delivered(&mut self, report: &StepReport, now: Micros) {
+        for (seq, event) in &report.events {
+            if let Event::Admitted { .. } = event {
+                continue;
+            }
+            let came = self.untold.remove(seq);
+            if let (Some(came), Event::Token(_) | Event::Embedded(_)) = (came, event) {
+                self.ttft.push(now.since(came));
+            }
+        }
+    }
+
+    /// [`Driver::execute`] whose report waits for [`Driver::step_over`], and its events for [`Driver::deliver`].
     pub fn begin_step(&mut self, plan: StepPlan, now: Micros) {
         self.away = Some(self.execute(plan, now));
     }
 
     /// The step that was begun is over, if one was.
-    pub fn step_over(&mut self, elapsed: Micros, now: Micros) {
+    pub fn step_over(&mut self, elapsed: Micros) {
         if let Some(report) = self.away.take() {
-            self.returned(&report, elapsed, now);
+            self.account(&report, elapsed);
+            self.undelivered = Some(report);
+        }
+    }
+
+    /// What the step before brought is told, if it was not.
+    pub fn deliver(&mut self, now: Micros) {
+        if let Some(report) = self.undelivered.take() {
+            self.delivered(&report, now);
         }
     }
 

@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
                 Event::Token(_) => self.measured.token(seq.0 as usize, self.now),
                 Event::Finished(_) => self.end(*seq, End::Completed, self.now),
                 Event::Failed(_) => self.end(*seq, End::Failed, self.now),
-                Event::Admitted { .. } => {}
+                Event::Admitted { .. } | Event::Embedded(_) => {}
             }
         }
     }

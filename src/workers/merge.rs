@@ -63,6 +63,8 @@ fn window(one: &WindowStats, other: &WindowStats) -> WindowStats {
         step_mean: longest(|window| window.step_mean),
         step_p50: longest(|window| window.step_p50),
         step_p99: longest(|window| window.step_p99),
+        gap_p50: longest(|window| window.gap_p50),
+        gap_p99: longest(|window| window.gap_p99),
         ttft_p50: longest(|window| window.ttft_p50),
         ttft_p99: longest(|window| window.ttft_p99),
     }
@@ -74,11 +76,11 @@ mod tests {
 
     #[test]
     fn counts_add_up_and_times_are_the_longest() {
-        let one = QueueStats { batches_formed: 1, avg_batch_size: 4.0, depths: [1, 0, 2, 0], ..QueueStats::default() };
+        let one = QueueStats { batches_formed: 1, avg_batch_size: 4.0, depths: [1, 0, 2, 0, 2], ..QueueStats::default() };
         let other =
-            QueueStats { batches_formed: 3, avg_batch_size: 8.0, depths: [0, 1, 2, 0], ..QueueStats::default() };
+            QueueStats { batches_formed: 3, avg_batch_size: 8.0, depths: [0, 1, 2, 0, 0], ..QueueStats::default() };
         let both = queue(one, other);
-        assert_eq!((both.batches_formed, both.avg_batch_size, both.depths), (4, 7.0, [1, 1, 4, 0]));
+        assert_eq!((both.batches_formed, both.avg_batch_size, both.depths), (4, 7.0, [1, 1, 4, 0, 2]));
         let quick = WindowStats { tokens: 5, step_p99: Some(Micros(10)), seconds: 2.0, ..WindowStats::default() };
         let slow = WindowStats { tokens: 3, step_p99: Some(Micros(90)), seconds: 2.0, ..WindowStats::default() };
         let both = window(&quick, &slow);

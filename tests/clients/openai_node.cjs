@@ -47,6 +47,10 @@ async function main() {
     return error instanceof BadRequestError && error.param === "temperature" && error.code === "invalid_value";
   });
   await assert.rejects(client.chat.completions.create({ ...ask, model: "gpt-17" }), NotFoundError);
+  // Refused while it is still being written: the answer arrives all the same.
+  await assert.rejects(client.completions.create({ model: "storyteller", prompt: "a".repeat(9 << 20) }), (error) => {
+    return error.status === 413;
+  });
   console.log("openai-node ok");
 }
 

@@ -10,6 +10,7 @@ use source::{Source, is_word};
 /// Room → rooms it may use (`ARCHITECTURE.md`). The vocabulary (`request`, `step`, `report`, `units`) is open to all.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("main", &["app", "config", "probe"]),
+    ("ffi", &["app", "scheduler"]),
     (
         "app",
         &[
@@ -20,17 +21,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "engine",
             "generate",
             "intake",
+            "jobs",
             "metrics",
             "model",
             "scheduler",
             "sim",
+            "store",
             "text",
             "workers",
         ],
     ),
-    ("config", &["intake", "model", "scheduler", "text", "workers"]),
+    ("config", &["intake", "jobs", "model", "scheduler", "store", "text", "workers"]),
     ("probe", &[]),
-    ("api", &["clock", "engine", "generate", "grammar", "metrics", "sim", "workers"]),
+    ("api", &["clock", "engine", "generate", "grammar", "jobs", "metrics", "sim", "store", "workers"]),
+    ("jobs", &["clock", "store"]),
+    ("store", &[]),
     ("client", &["clock", "sim"]),
     ("generate", &["clock", "engine", "grammar", "text", "workers"]),
     ("workers", &["clock", "engine", "metrics", "scheduler"]),

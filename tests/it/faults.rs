@@ -100,7 +100,8 @@ async fn an_idle_server_uses_no_processor() {
 
 /// Runs the binary to its end; its exit code and what it said.
 fn fails(args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().expect("the binary starts");
+    let output = Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).env("FOREBAY__STORE__URL", "memory").output();
+    let output = output.expect("the binary starts");
     let said = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&said).into_owned())
 }

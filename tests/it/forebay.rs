@@ -190,7 +190,7 @@ async fn urgent_requests_go_first_by_field_or_by_header() {
         (answer.status().as_u16(), answer.json().await.expect("JSON"))
     }));
     let state = queued(&server, 5).await;
-    assert_eq!(state["queue"]["by_priority"], json!({"critical": 1, "high": 2, "normal": 1, "low": 1}));
+    assert_eq!(state["queue"]["by_priority"], json!({"critical": 1, "high": 2, "normal": 1, "low": 1, "batch": 0}));
     let listed = get(&server, "/admin/requests").await;
     let mut priorities: Vec<&str> =
         listed["data"].as_array().expect("a list").iter().map(|r| r["priority"].as_str().expect("text")).collect();

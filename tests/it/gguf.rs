@@ -6,6 +6,7 @@ use candle_core::quantized::GgmlDType;
 use forebay::model::{
     ChatFiles, DeviceChoice, KvDtype, LoadFormat, LoadOptions, LoadedModel, Rows, Source, TokenizerSource, load,
 };
+use forebay::request::Pooling;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -204,7 +205,7 @@ fn quantised_batches_equal_solo_runs_bit_for_bit() {
 }
 
 /// A tokenizer's keys, with ids below the vocabulary of the golden models.
-fn with_vocabulary(file: &mut GgufFile) {
+pub fn with_vocabulary(file: &mut GgufFile) {
     let tokens = (0..VOCAB).map(|id| if id == 2 { "</s>".into() } else { format!("t{id}") }).collect();
     file.set("tokenizer.ggml.model", text("gpt2"))
         .set("tokenizer.ggml.pre", text("qwen2"))
@@ -217,6 +218,26 @@ fn with_vocabulary(file: &mut GgufFile) {
         .set("tokenizer.ggml.eot_token_id", Value::U32(7))
         .set("tokenizer.ggml.add_bos_token", Value::Bool(true))
         .set("tokenizer.chat_template", text("T"));
+}
+
+#[test]
+fn how_states_are_pooled_is_handed_on() {
+    let pooling = |number: Option<u32>| {
+        let mut file = GgufFile::convert(&goldens::folder("qwen3"), GgmlDType::F32);
+        if let Some(number) = number {
+            file.set("qwen3.pooling_type", Value::U32(number));
+        }
+        open_file(&file, DeviceChoice::Cpu).pooling
+    };
+    for (number, expected) in [
+        (None, None),
+        (Some(0), None),
+        (Some(1), Some(Pooling::Mean)),
+        (Some(2), Some(Pooling::Cls)),
+        (Some(3), Some(Pooling::Last)),
+    ] {
+        assert_eq!(pooling(number), expected, "{number:?}");
+    }
 }
 
 #[test]

@@ -258,7 +258,8 @@ fn the_program_says_what_is_wrong_and_ends_with_2() {
     file.set("llama.block_count", Value::U32(0));
     let path = file.write(folder.path());
     for before in [&["model", "inspect"][..], &["serve", "--port", "0", "--model"]] {
-        let out = Command::new(env!("CARGO_BIN_EXE_forebay")).args(before).arg(&path).output().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let out = command.args(before).arg(&path).env("FOREBAY__STORE__URL", "memory").output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{before:?}: {said}");
         assert!(said.contains("model.gguf: `llama.block_count` must be an integer from 1 to 4096, found 0"), "{said}");

@@ -13,6 +13,34 @@ fn golden_numbers(name: &str, tensor: &str) -> Vec<i64> {
     data.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes"))).collect()
 }
 
+/// The bodies that OpenAI sends (its reference and what its service answers), and ours: the same status and shape, the same
+/// words but where `ours` says which of them differ.
+#[tokio::test]
+async fn errors_look_like_openais() {
+    let server = Server::start(&[]);
+    for line in include_str!("../goldens/errors/openai.jsonl").lines() {
+        let case: Value = serde_json::from_str(line).expect("a case");
+        let method = case["method"].as_str().expect("a method").parse().expect("a method");
+        let mut request = reqwest::Client::new().request(method, server.at(case["path"].as_str().expect("a path")));
+        if let Some(body) = case.get("body") {
+            let text = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
+            request = request.header("content-type", "application/json").body(text);
+        }
+        let answer = request.send().await.expect("an answer");
+        assert_eq!(json!(answer.status().as_u16()), case["openai"]["status"], "{line}");
+        let body: Value = answer.json().await.expect("JSON");
+        let (error, theirs) = (&body["error"], &case["openai"]["error"]);
+        let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+        assert_eq!((keys(&body), keys(error)), (vec!["error".to_owned()], keys(theirs)), "{line}");
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{line}");
+        for name in ["type", "param", "code"] {
+            let expected = case["ours"].get(name).unwrap_or(&theirs[name]);
+            assert_eq!(&error[name], expected, "{name}: {body}\n{line}");
+            assert!(case["ours"].get(name).is_none_or(|ours| *ours != theirs[name]), "no difference: {name} {line}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn goldens_continue_greedily_over_http() {
     for name in ["llama", "llama3-rope", "mistral-window", "qwen2", "qwen3"] {

@@ -109,7 +109,9 @@ impl Machine {
     }
 
     fn variables<'a>(&'a self, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-        [&[("HF_ENDPOINT", self.url.as_str()), ("HF_HUB_CACHE", self.cache())], more].concat()
+        let always =
+            [("HF_ENDPOINT", self.url.as_str()), ("HF_HUB_CACHE", self.cache()), ("FOREBAY__STORE__URL", "memory")];
+        [&always, more].concat()
     }
 
     /// Serves the model; panics unless it answers.

@@ -6,6 +6,7 @@ use std::path::Path;
 use forebay::model::{
     ChatFiles, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Rows, Source, TokenizerSource, load,
 };
+use forebay::request::Pooling;
 use half::f16;
 use serde_json::json;
 
@@ -58,6 +59,42 @@ fn one_file_or_many_are_the_same_model() {
     assert_ne!(logits(open(Checkpoint::llama(2).write().path()).unwrap()), expected);
 }
 
+/// As checkpoints of embedding models are saved: without the head, and the names of what it stood on.
+#[test]
+fn bare_names_are_the_same_model() {
+    let config = |checkpoint: Checkpoint| {
+        let mut config = checkpoint.config;
+        config["tie_word_embeddings"] = json!(true);
+        config
+    };
+    let tied = || Checkpoint::from_config(config(Checkpoint::llama(1)), 1);
+    let expected = logits(open(tied().write().path()).unwrap());
+    let mut bare = tied();
+    for entry in &mut bare.tensors {
+        entry.name = entry.name.strip_prefix("model.").expect("no head").to_owned();
+    }
+    assert_eq!(logits(open(bare.write().path()).unwrap()), expected);
+}
+
+#[test]
+fn how_states_are_pooled_is_told_beside_the_model() {
+    let pooling = |said: Option<&str>| {
+        let folder = Checkpoint::llama(1).write();
+        fs::create_dir(folder.path().join("1_Pooling")).unwrap();
+        if let Some(text) = said {
+            fs::write(folder.path().join("1_Pooling/config.json"), text).unwrap();
+        }
+        open(folder.path()).map(|loaded| loaded.pooling)
+    };
+    let last = r#"{"word_embedding_dimension": 64, "pooling_mode_mean_tokens": false, "pooling_mode_lasttoken": true}"#;
+    assert_eq!(pooling(None), Ok(None));
+    assert_eq!(pooling(Some(last)), Ok(Some(Pooling::Last)));
+    assert_eq!(pooling(Some(r#"{"pooling_mode_mean_tokens": true}"#)), Ok(Some(Pooling::Mean)));
+    assert_eq!(pooling(Some(r#"{"pooling_mode_cls_token": true}"#)), Ok(Some(Pooling::Cls)));
+    let wrong = pooling(Some(r#"{"pooling_mode_cls_token": 1}"#)).unwrap_err();
+    assert!(wrong.contains("1_Pooling") && wrong.contains("pooling_mode_cls_token"), "{wrong}");
+}
+
 #[test]
 fn f16_and_f32_files_hold_the_same_numbers() {
     // Multiples of 1/64 below 1 are exact in all three.
@@ -103,7 +140,7 @@ fn dummy_weights_follow_seed_and_config() {
 fn parameters_are_those_of_the_file() {
     for folder in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens")).unwrap() {
         let folder = folder.unwrap().path();
-        if !folder.is_dir() {
+        if !folder.join("config.json").exists() {
             continue;
         }
         let bytes = fs::read(folder.join("model.safetensors")).unwrap();

@@ -17,7 +17,7 @@ use forebay::intake::{self, Capacity};
 use forebay::metrics::Metrics;
 use forebay::model::{self, LoadOptions, Source};
 use forebay::request::{Event, FinishReason, Limits, Origin, Prompt, RawRequest, Request, RequestError};
-use forebay::scheduler::policy::PolicyConfig;
+use forebay::scheduler::policy::{PolicyConfig, PolicyKind};
 use forebay::scheduler::thermal::Thresholds;
 use forebay::scheduler::{self, Preemption, Speculative};
 use forebay::units::{Micros, SeqId, TokenId};
@@ -33,6 +33,7 @@ pub struct Rig<E: Executor = Forward> {
     pub handle: EngineHandle,
     pub task: JoinHandle<Core<E>>,
     pub heartbeat: Arc<Heartbeat>,
+    pub metrics: Arc<Metrics>,
     /// What the loop heard and decided, where [`Setup::record`] says so.
     pub tape: Option<mpsc::Receiver<Entry>>,
     pub tuning: Tuning,
@@ -50,6 +51,8 @@ pub struct Setup {
     pub preemption: Preemption,
     pub prefix_caching: bool,
     pub speculative: Speculative,
+    pub overlap: bool,
+    pub policy: PolicyKind,
     pub max_stall: Option<Micros>,
     /// Entries of the tape.
     pub record: Option<usize>,
@@ -66,6 +69,8 @@ impl Default for Setup {
             preemption: Preemption::MostRecent,
             prefix_caching: true,
             speculative: Speculative::Off,
+            overlap: true,
+            policy: PolicyKind::Fair,
             max_stall: None,
             record: None,
         }
@@ -97,7 +102,7 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         max_num_batched_tokens: setup.max_num_batched_tokens,
         max_model_len: context.min(setup.num_blocks * BLOCK_SIZE),
         preemption: setup.preemption,
-        policy: PolicyConfig::default(),
+        policy: PolicyConfig { kind: setup.policy, ..PolicyConfig::default() },
         max_stall: setup.max_stall,
     };
     let config = Config {
@@ -107,7 +112,7 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         multi_step_count: setup.multi_step_count,
     };
     let core = Core::new(config, wrap(Forward::new(model)));
-    let heartbeat = Arc::new(Heartbeat::default());
+    let (heartbeat, metrics) = (Arc::new(Heartbeat::default()), Metrics::new());
     let capacity = Capacity { requests: setup.queue_capacity, tokens: 1 << 30 };
     let intake = intake::Config { capacity, ..intake::Config::default() };
     let gate = Gate::new(capacity);
@@ -117,13 +122,14 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         thermal: Thresholds::default(),
         gate: gate.clone(),
         clock: Clock::system(),
-        metrics: Metrics::new(),
+        metrics: metrics.clone(),
         heartbeat: heartbeat.clone(),
-    });
+    })
+    .overlapping(setup.overlap);
     let (sender, commands) = mpsc::channel(256);
     let tape = setup.record.map(|most| home.record(most));
     let task = tokio::spawn(run::run(core, home, commands));
-    Rig { handle: EngineHandle::new(sender, gate), task, heartbeat, tape, tuning, config }
+    Rig { handle: EngineHandle::new(sender, gate), task, heartbeat, metrics, tape, tuning, config }
 }
 
 impl<E: Executor> Rig<E> {
@@ -161,7 +167,7 @@ pub async fn collect(mut events: mpsc::Receiver<Event>) -> Completion {
     let mut tokens = Vec::new();
     loop {
         match events.recv().await.expect("an end before the channel closes") {
-            Event::Admitted { .. } => {}
+            Event::Admitted { .. } | Event::Embedded(_) => {}
             Event::Token(sampled) => tokens.push(sampled.token),
             Event::Finished(reason) => return Completion { tokens, end: Ok(reason) },
             Event::Failed(error) => return Completion { tokens, end: Err(error) },
@@ -171,22 +177,27 @@ pub async fn collect(mut events: mpsc::Receiver<Event>) -> Completion {
 
 /// A greedy request that runs to its `max_tokens`.
 pub fn request(prompt: &[TokenId], max_tokens: i64) -> Request {
-    request_of("", prompt, max_tokens)
+    asking(prompt, max_tokens, |raw| raw)
 }
 
 /// The same, of this tenant.
 pub fn request_of(tenant: &str, prompt: &[TokenId], max_tokens: i64) -> Request {
+    let origin = Origin { tenant: tenant.into(), ..Origin::default() };
+    asking(prompt, max_tokens, |raw| RawRequest { origin, ..raw })
+}
+
+/// The same, with more to ask for.
+pub fn asking(prompt: &[TokenId], max_tokens: i64, more: impl FnOnce(RawRequest) -> RawRequest) -> Request {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let raw = RawRequest {
         prompt: Prompt::Tokens(prompt.iter().map(|&token| token.into()).collect()),
         max_tokens: Some(max_tokens),
         temperature: Some(0.0),
         ignore_eos: true,
-        origin: Origin { tenant: tenant.into(), ..Origin::default() },
         ..RawRequest::default()
     };
     let limits = Limits::new(1_024, 320, 64);
-    let checked = raw.check(&limits, 0).expect("in range");
+    let checked = more(raw).check(&limits, 0).expect("in range");
     let id = || SeqId(NEXT.fetch_add(1, Ordering::Relaxed));
     checked.into_requests(prompt.to_vec(), &[], &limits, id).expect("fits").requests.remove(0)
 }

@@ -27,6 +27,8 @@ impl Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
             .args(["serve", "--port", "0", "--log-format", "json"])
             .args(args)
+            // Each its own, gone with it, unless the test names one.
+            .env("FOREBAY__STORE__URL", "memory")
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -59,6 +61,13 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Kibibytes of memory that the process uses, pages of files included.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a Linux process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
     /// Asks the process to drain, as an init system would.

@@ -32,6 +32,7 @@ async fn all(rig: &Rig, prompts: &[Vec<TokenId>], max_tokens: i64) -> Vec<Vec<Sa
                 Event::Token(sampled) => tokens.push(sampled),
                 Event::Finished(_) => break,
                 Event::Admitted { .. } => {}
+                Event::Embedded(_) => panic!("nobody asked for it"),
                 Event::Failed(error) => panic!("{error:?}"),
             }
         }

@@ -106,7 +106,8 @@ class Server:
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self.process = subprocess.Popen([str(part) for part in command] + ["--port", str(port)],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        env={**os.environ, "FOREBAY__STORE__URL": "memory"})
         for _ in range(600):
             try:
                 urllib.request.urlopen(self.url + ready).read()

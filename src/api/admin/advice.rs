@@ -11,11 +11,13 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
-use super::control;
+use super::{audit, control};
 use super::guard::Actor;
 use crate::api::Front;
 use crate::api::error::ApiError;
-use crate::engine::control::{Change, Group};
+use crate::api::openapi::shapes::admin::{Canary as CanaryShape, Cost, Recommendation};
+use crate::api::openapi::shapes::errors::ErrorAnswer;
+use crate::engine::control::{Change, Changed, Group};
 use crate::engine::history::{Past, Record};
 use crate::request::RequestError;
 use crate::sim::canary::{Arm, Slices, Trial, Verdict};
@@ -52,6 +54,7 @@ const SHORTEST: Micros = Micros::from_millis(1_000);
 const LONGEST: Micros = Micros::from_millis(24 * 3_600 * 1_000);
 
 /// What a step costs, as the engine has learnt; `forebay calibrate` reads it.
+#[utoipa::path(get, path = "/admin/cost", operation_id = "cost", tag = "admin", responses((status = 200, description = "As learnt so far", body = Cost)))]
 pub async fn cost(Extract(state): Extract<Front>) -> Answer {
     let records = state.workers.history(Micros::ZERO).await?;
     // They compute the same model with the same threads: who has seen most knows best.
@@ -70,7 +73,8 @@ fn fitted(record: &Record) -> Option<CostModel> {
     Some(CostModel { gap_us: record.gap.0 as f64, ..CostModel::fitted(&record.cost)? })
 }
 
-/// `?window=10m`: every strategy and policy with the recorded arrivals.
+/// Every strategy and policy with the arrivals that were recorded in the window.
+#[utoipa::path(get, path = "/admin/strategy/recommend", operation_id = "recommend", tag = "admin", params(("window" = Option<String>, Query, description = "From 1s to 24h; 10m if absent")), responses((status = 200, description = "What is predicted, and what follows from it", body = Recommendation), (status = 400, description = "A bad window", body = ErrorAnswer)))]
 pub async fn advise(Extract(state): Extract<Front>, Query(parameters): Parameters) -> Answer {
     only(&parameters, &["window"])?;
     let window = duration(&parameters, "window")?.unwrap_or(Micros::from_millis(600_000));
@@ -157,19 +161,25 @@ pub async fn select(
     drop(latest);
     let Actor(who) = actor;
     tracing::info!(event = "canary_began", who, strategy = canary.strategy, instead_of = canary.instead_of, share);
-    let (workers, canaries) = (state.workers.clone(), state.canaries.clone());
+    let (front, actor) = (state.clone(), who);
     let body = shown(&canary);
     // Ends by itself: with its time, with a verdict, or with the engine.
     tokio::spawn(async move {
-        let outcome = run(&workers, &canaries, &canary, Slices::new(total, share)).await;
+        let outcome = run(&front.workers, &front.canaries, &canary, Slices::new(total, share)).await;
         tracing::info!(event = "canary_ended", strategy = canary.strategy, kept = outcome.kept, "{}", outcome.why);
-        if let Some(canary) = canaries.lock().await.as_mut() {
+        if outcome.kept {
+            let (from, to) = (canary.instead_of.clone(), canary.strategy.clone());
+            audit::record(&front, &actor, &[Changed { what: "strategy".into(), from, to }]).await;
+        }
+        if let Some(canary) = front.canaries.lock().await.as_mut() {
             canary.outcome = Some(outcome);
         }
     });
     Ok(Json(body))
 }
 
+/// The strategy on trial, or the last one; `null` if there was none.
+#[utoipa::path(get, path = "/admin/strategy/canary", operation_id = "canary", tag = "admin", responses((status = 200, description = "How it stands", body = Option<CanaryShape>)))]
 pub async fn canary(Extract(state): Extract<Front>) -> Answer {
     Ok(Json(state.canaries.lock().await.as_ref().map_or(Value::Null, shown)))
 }

@@ -1,5 +1,5 @@
-//! What changes the engine: strategy, policy, limits, thermal level, pause, resume, drain. Each change is logged with who,
-//! what, from and to.
+//! What changes the engine: strategy, policy, limits, thermal level, pause, resume, drain. Each change is logged and written down
+//! with who, what, from and to.
 
 use axum::extract::{Extension, Path, Request, State as Extract};
 use axum::http::StatusCode;
@@ -7,21 +7,28 @@ use axum::response::IntoResponse;
 use axum::{Json, response::Response};
 use serde_json::{Map, Value, json};
 
+use super::audit;
 use super::guard::Actor;
 use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
+use crate::api::openapi::shapes::admin::{
+    Control, ControlChange, ControlName, Draining, EngineState, Reset, Thermal, ThermalChange,
+};
 use crate::engine::control::{self, Change, Changed, Group};
 use crate::engine::stats::EngineStats;
 use crate::request::RequestError;
 
 type Answer = Result<Json<Value>, ApiError>;
 
+/// The parameters, and which name is in force.
+#[utoipa::path(get, path = "/admin/{group}", operation_id = "read", tag = "admin", responses((status = 200, description = "As it is now", body = Control)))]
 pub async fn get(Extract(state): Extract<Front>, group: Group) -> Answer {
     Ok(Json(shown(&state.workers.stats().await?, group)))
 }
 
 /// One of the names: whether it is in force, and the parameters.
+#[utoipa::path(get, path = "/admin/{group}/{name}", operation_id = "look", tag = "admin", params(("name" = String, Path)), responses((status = 200, description = "As it is now", body = ControlName)))]
 pub async fn one(Extract(state): Extract<Front>, Path(name): Path<String>, group: Group) -> Answer {
     let stats = state.workers.stats().await?;
     let names = group.names();
@@ -32,6 +39,8 @@ pub async fn one(Extract(state): Extract<Front>, Path(name): Path<String>, group
     Ok(Json(json!({"name": found, "active": active, "parameters": parameters(&stats, group)})))
 }
 
+/// Puts one of the names in force, from the next step on.
+#[utoipa::path(post, path = "/admin/{group}/{name}", operation_id = "select", tag = "admin", params(("name" = String, Path)), responses((status = 200, description = "As it is now", body = Control)))]
 pub async fn select(
     Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
@@ -41,7 +50,8 @@ pub async fn select(
     change(&state, actor, Change { group, name: Some(name), values: Vec::new() }).await
 }
 
-/// `{"name": ..., "parameters": {...}}`, or the parameters beside the name.
+/// Changes the name, parameters, or both, from the next step on. Parameters may stand beside the name.
+#[utoipa::path(method(put, patch), path = "/admin/{group}", operation_id = "change", tag = "admin", request_body = ControlChange, responses((status = 200, description = "As it is now", body = Control)))]
 pub async fn put(
     Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
@@ -58,7 +68,11 @@ async fn change(state: &Front, actor: String, change: Change) -> Answer {
     for Changed { what, from, to } in &changed {
         tracing::info!(event = "control_changed", who = actor, what, from, to, "{what}: {from} → {to}");
     }
+    let audited = audit::record(state, &actor, &changed).await;
     let mut body = shown(&state.workers.stats().await?, group);
+    if !audited {
+        body["audited"] = json!(false);
+    }
     let list = changed.into_iter().map(|c| json!({"what": c.what, "from": c.from, "to": c.to}));
     body["changed"] = list.collect();
     Ok(Json(body))
@@ -115,10 +129,14 @@ pub fn parameters(stats: &EngineStats, group: Group) -> Value {
     values.map(|(name, given)| (name.to_owned(), value(given))).collect::<Map<_, _>>().into()
 }
 
+/// How hot it is.
+#[utoipa::path(get, path = "/admin/thermal", operation_id = "thermal", tag = "admin", responses((status = 200, description = "As it is now", body = Thermal)))]
 pub async fn thermal(Extract(state): Extract<Front>) -> Answer {
     Ok(Json(thermal_object(&state.workers.stats().await?)))
 }
 
+/// Whether a level is in force.
+#[utoipa::path(get, path = "/admin/thermal/{level}", operation_id = "thermal_level", tag = "admin", params(("level" = String, Path)), responses((status = 200, description = "As it is now", body = Thermal)))]
 pub async fn thermal_level(Extract(state): Extract<Front>, Path(name): Path<String>) -> Answer {
     control::thermal_level(&name)?;
     let mut body = thermal_object(&state.workers.stats().await?);
@@ -126,14 +144,18 @@ pub async fn thermal_level(Extract(state): Extract<Front>, Path(name): Path<Stri
     Ok(Json(body))
 }
 
+/// Holds a level; `auto` returns to the sensor.
+#[utoipa::path(post, path = "/admin/thermal/{level}", operation_id = "force_thermal", tag = "admin", params(("level" = String, Path)), responses((status = 200, description = "As it is now", body = Thermal)))]
 pub async fn force_thermal(
     Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     Path(name): Path<String>,
 ) -> Answer {
-    force(&state, actor, &name).await
+    force(&state, &actor, &name).await
 }
 
+/// Holds a level; `auto` returns to the sensor.
+#[utoipa::path(put, path = "/admin/thermal", operation_id = "put_thermal", tag = "admin", request_body = ThermalChange, responses((status = 200, description = "As it is now", body = Thermal)))]
 pub async fn put_thermal(
     Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
@@ -145,12 +167,14 @@ pub async fn put_thermal(
         (_, Some(other)) => return Err(RequestError::invalid(other, "is no parameter here; valid is level").into()),
         _ => return Err(RequestError::invalid("level", "must be a level's name, or auto").into()),
     };
-    force(&state, actor, &level).await
+    force(&state, &actor, &level).await
 }
 
-async fn force(state: &Front, actor: String, name: &str) -> Answer {
+async fn force(state: &Front, actor: &str, name: &str) -> Answer {
     let before = state.workers.force_thermal(control::thermal_level(name)?).await?;
     tracing::info!(event = "control_changed", who = actor, what = "thermal", from = before.name(), to = name);
+    let changed = Changed { what: "thermal".into(), from: before.name().into(), to: name.into() };
+    audit::record(state, actor, &[changed]).await;
     Ok(Json(thermal_object(&state.workers.stats().await?)))
 }
 
@@ -164,16 +188,27 @@ fn thermal_object(stats: &EngineStats) -> Value {
     })
 }
 
+/// No step starts until `/admin/resume`.
+#[utoipa::path(post, path = "/admin/pause", operation_id = "pause", tag = "admin", responses((status = 200, description = "As it is now", body = EngineState)))]
 pub async fn pause(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
     state.workers.pause().await?;
+    note_engine(&state, &actor, "running", "paused").await;
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "paused", "the engine is paused");
     running_state(&state).await
 }
 
+/// Steps start again.
+#[utoipa::path(post, path = "/admin/resume", operation_id = "resume", tag = "admin", responses((status = 200, description = "As it is now", body = EngineState)))]
 pub async fn resume(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
     state.workers.resume().await?;
+    note_engine(&state, &actor, "paused", "running").await;
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "running", "the engine goes on");
     running_state(&state).await
+}
+
+async fn note_engine(state: &Front, actor: &str, from: &str, to: &str) {
+    let changed = Changed { what: "engine".into(), from: from.into(), to: to.into() };
+    audit::record(state, actor, &[changed]).await;
 }
 
 async fn running_state(state: &Front) -> Answer {
@@ -181,13 +216,16 @@ async fn running_state(state: &Front) -> Answer {
     Ok(Json(json!({"paused": snapshot.paused, "draining": snapshot.draining})))
 }
 
-/// As a SIGTERM: not ready at once, queued requests are refused, running ones finish, then the process ends.
+/// Ends the server in order. As a SIGTERM: not ready at once, queued requests are refused, running ones finish, then the process ends.
+#[utoipa::path(post, path = "/admin/drain", operation_id = "drain", tag = "admin", responses((status = 202, description = "As it is now", body = Draining)))]
 pub async fn drain(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Response {
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "draining", "told to drain");
     state.drain.notify_one();
     (StatusCode::ACCEPTED, Json(json!({"draining": true}))).into_response()
 }
 
+/// Begins a new window of statistics.
+#[utoipa::path(post, path = "/admin/stats/reset", operation_id = "reset_stats", tag = "admin", responses((status = 200, description = "As it is now", body = Reset)))]
 pub async fn reset_stats(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
     state.workers.reset_stats().await?;
     tracing::info!(event = "stats_reset", who = actor, "a new window of statistics begins");

@@ -4,17 +4,19 @@
 //! guard.rs     who may ask, and who asked (for the log)
 //! advice.rs    what a step costs, recommendations, strategies on trial
 //! control.rs   strategy, policy, limits, thermal level, pause, resume, drain
-//! state.rs     the engine in numbers
+//! state.rs     engines and workers in numbers
+//! audit.rs     who changed what, from and to what
 //! requests.rs  live requests: list, look, end, trace
 //! ```
 //! Everything goes through the engine's command channel and takes effect between two steps. Queries answer while a step
 //! runs, from what stayed home.
 
 pub mod advice;
-mod control;
+pub mod audit;
+pub mod control;
 mod guard;
-mod requests;
-mod state;
+pub mod requests;
+pub mod state;
 
 use axum::Router;
 use axum::extract::{Extension, Path, Request, State as Extract};
@@ -28,28 +30,36 @@ use guard::Actor;
 pub use guard::{Access, Peer};
 
 /// The routes below `/admin`.
-pub fn router(state: &Front) -> Router<Front> {
-    let router = Router::new()
-        .route("/state", get(state::get))
-        .route("/workers", get(state::list))
-        .route("/limits", tuned(Group::Limits))
-        .route("/thermal", get(control::thermal).put(control::put_thermal))
-        .route("/thermal/{level}", get(control::thermal_level).post(control::force_thermal))
-        .route("/cost", get(advice::cost))
-        .route("/strategy/recommend", get(advice::advise))
-        .route("/strategy/canary", get(advice::canary))
-        .route("/pause", post(control::pause))
-        .route("/resume", post(control::resume))
-        .route("/drain", post(control::drain))
-        .route("/stats/reset", post(control::reset_stats))
-        .route("/requests", get(requests::list))
-        .route("/requests/{id}", get(requests::one).delete(requests::cancel))
-        .route("/requests/{id}/trace", get(requests::trace));
-    let named = [Group::Strategy, Group::Policy].into_iter().fold(router, |router, group| {
+pub fn routes() -> Vec<(String, MethodRouter<Front>)> {
+    let routes = [
+        ("/state", get(state::get)),
+        ("/workers", get(state::list)),
+        ("/audit", get(audit::list)),
+        ("/limits", tuned(Group::Limits)),
+        ("/thermal", get(control::thermal).put(control::put_thermal)),
+        ("/thermal/{level}", get(control::thermal_level).post(control::force_thermal)),
+        ("/cost", get(advice::cost)),
+        ("/strategy/recommend", get(advice::advise)),
+        ("/strategy/canary", get(advice::canary)),
+        ("/pause", post(control::pause)),
+        ("/resume", post(control::resume)),
+        ("/drain", post(control::drain)),
+        ("/stats/reset", post(control::reset_stats)),
+        ("/requests", get(requests::list)),
+        ("/requests/{id}", get(requests::one).delete(requests::cancel)),
+        ("/requests/{id}/trace", get(requests::trace)),
+    ];
+    let named = [Group::Strategy, Group::Policy].into_iter().flat_map(|group| {
         let path = format!("/{}", group.what());
-        router.route(&path, tuned(group)).route(&format!("{path}/{{name}}"), one_of(group))
+        [(format!("{path}/{{name}}"), one_of(group)), (path, tuned(group))]
     });
-    named.layer(from_fn_with_state(state.clone(), guard::layer))
+    routes.into_iter().map(|(path, methods)| (path.to_owned(), methods)).chain(named).collect()
+}
+
+/// Those routes, for whom the guard lets through.
+pub fn router(state: &Front) -> Router<Front> {
+    let router = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(&path, methods));
+    router.layer(from_fn_with_state(state.clone(), guard::layer))
 }
 
 /// All of a group's parameters.

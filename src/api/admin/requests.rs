@@ -9,17 +9,21 @@ use super::state::ms;
 use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openai::trace_object;
+use crate::api::openapi::shapes::admin::{Cancelled, LiveList, LiveRequest, RequestTrace};
 use crate::engine::stats::LiveSequence;
 use crate::request::RequestError;
 
 type Answer = Result<Json<Value>, ApiError>;
 
+/// All live sequences.
+#[utoipa::path(get, path = "/admin/requests", operation_id = "live_requests", tag = "admin", responses((status = 200, description = "As it is now", body = LiveList)))]
 pub async fn list(Extract(state): Extract<Front>) -> Answer {
     let live = state.workers.requests().await?;
     Ok(Json(json!({"object": "list", "data": live.iter().map(object).collect::<Vec<_>>()})))
 }
 
-/// By the id that the client reads in its answer, or a sequence's own (`seq-7`).
+/// One live request, by the id that the client reads in its answer, or by a sequence's own (`seq-7`).
+#[utoipa::path(get, path = "/admin/requests/{id}", operation_id = "live_request", tag = "admin", params(("id" = String, Path)), responses((status = 200, description = "As it is now", body = LiveRequest)))]
 pub async fn one(Extract(state): Extract<Front>, Path(id): Path<String>) -> Answer {
     let live = state.workers.requests().await?;
     let wanted = |s: &&LiveSequence| *s.view.origin.id == *id || s.view.seq.to_string() == id;
@@ -30,6 +34,8 @@ pub async fn one(Extract(state): Extract<Front>, Path(id): Path<String>) -> Answ
     Ok(Json(json!({"id": id, "sequences": sequences})))
 }
 
+/// Ends a request.
+#[utoipa::path(delete, path = "/admin/requests/{id}", operation_id = "cancel_request", tag = "admin", params(("id" = String, Path)), responses((status = 200, description = "As it is now", body = Cancelled)))]
 pub async fn cancel(
     Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
@@ -43,7 +49,8 @@ pub async fn cancel(
     Ok(Json(json!({"id": id, "sequences_ended": ended})))
 }
 
-/// Of live requests, and of those that ended a while ago.
+/// How a request was scheduled: live ones, and those that ended a while ago.
+#[utoipa::path(get, path = "/admin/requests/{id}/trace", operation_id = "trace_request", tag = "admin", params(("id" = String, Path)), responses((status = 200, description = "As it is now", body = RequestTrace)))]
 pub async fn trace(Extract(state): Extract<Front>, Path(id): Path<String>) -> Answer {
     let traces = state.workers.traces(id.clone()).await?;
     if traces.is_empty() {

@@ -7,12 +7,15 @@ use serde_json::{Map, Value, json};
 use super::control::parameters;
 use crate::api::Front;
 use crate::api::error::ApiError;
+use crate::api::openapi::shapes::admin::{AdminState, WorkerList};
 use crate::engine::control::Group;
 use crate::engine::stats::{EngineStats, QueueStats};
 use crate::request::{Priority, RequestError};
 use crate::units::Micros;
 use crate::workers::WorkerView;
 
+/// The engines in numbers, and all workers. Without an engine of its own, only the workers.
+#[utoipa::path(get, path = "/admin/state", operation_id = "admin_state", tag = "admin", responses((status = 200, description = "Now", body = AdminState)))]
 pub async fn get(Extract(state): Extract<Front>) -> Result<Json<Value>, ApiError> {
     let mut body = match state.workers.stats().await {
         // Nothing is decided here where others compute.
@@ -23,7 +26,8 @@ pub async fn get(Extract(state): Extract<Front>) -> Result<Json<Value>, ApiError
     Ok(Json(body))
 }
 
-/// `GET /admin/workers`.
+/// Who works, and how it is.
+#[utoipa::path(get, path = "/admin/workers", operation_id = "workers", tag = "admin", responses((status = 200, description = "Now", body = WorkerList)))]
 pub async fn list(Extract(state): Extract<Front>) -> Json<Value> {
     Json(json!({"object": "list", "data": workers(&state)}))
 }
@@ -79,6 +83,7 @@ fn object(stats: &EngineStats) -> Value {
                 "p50": ms(window.step_p50),
                 "p99": ms(window.step_p99),
             },
+            "gap_ms": {"p50": ms(window.gap_p50), "p99": ms(window.gap_p99)},
             "ttft_ms": {"p50": ms(window.ttft_p50), "p99": ms(window.ttft_p99)},
         },
         "limits": parameters(stats, Group::Limits),

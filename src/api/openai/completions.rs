@@ -8,13 +8,16 @@ use serde_json::{Value, json};
 use super::frames::{self, Chunks};
 use super::head::Head;
 use super::legacy::Legacy;
-use super::params::{Fields, integers, wrong};
+use super::params::Fields;
+use super::prompts::prompts;
 use super::running::{Finished, Running};
-use super::sampling::{Delivery, check_model, check_stream, take_delivery, take_sampling};
+use super::sampling::{Delivery, check_model, check_special, check_stream, take_delivery, take_sampling};
 use super::wire::{self, About, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
+use crate::api::openapi::shapes::completions::{Completion, CompletionChunk, CompletionRequest};
+use crate::api::openapi::shapes::parameters::{ConversationHeader, RequestHeaders, Strictness};
 use crate::generate::{Generator, Started, TextDelta, TokenLogprob};
 use crate::metrics::Route;
 use crate::request::{FinishReason, Prompt, RawRequest, RequestError};
@@ -34,8 +37,20 @@ struct Asked {
     shown: usize,
 }
 
+/// Goes on writing a text.
+#[utoipa::path(
+    post,
+    path = "/v1/completions",
+    operation_id = "completions",
+    tag = "openai",
+    params(Strictness, RequestHeaders, ConversationHeader),
+    request_body = CompletionRequest,
+    responses((status = 200, description = "The text, or a stream of it", content(
+        (Completion = "application/json"), (CompletionChunk = "text/event-stream"),
+    ))),
+)]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let head = Head::read(&state, request.uri(), request.headers(), "cmpl")?;
+    let head = Head::read(&state, request.uri(), request.headers(), "cmpl-")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
     let delivery = asked.delivery;
     let running = Running::start(&state, &head, asked.raws, delivery).await?;
@@ -59,11 +74,12 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
 
 fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
     check_model(state, &mut fields)?;
-    let prompts = prompts(fields.take("prompt"))?;
+    let prompts = prompts("prompt", fields.take("prompt"), MAX_PROMPTS)?;
     let prompts = match fields.string("suffix")?.filter(|suffix| !suffix.is_empty()) {
         Some(after) => prompts.into_iter().map(|prompt| infill(prompt, &after)).collect::<Result<_, _>>()?,
         None => prompts,
     };
+    check_special(&mut fields, true)?;
     let mut delivery = take_delivery(&mut fields, head)?;
     let mut raw = take_sampling(&mut fields, head)?;
     raw.default_max_tokens = Some(DEFAULT_MAX_TOKENS);
@@ -136,35 +152,6 @@ fn infill(prompt: Prompt, after: &str) -> Result<Prompt, RequestError> {
         Prompt::Text(before) => Ok(Prompt::Infill { before, after: after.to_owned() }),
         _ => Err(RequestError::invalid("suffix", "needs a prompt that is text")),
     }
-}
-
-/// A string, token ids, or a list of either. The number is checked before anything is copied.
-fn prompts(value: Option<Value>) -> Result<Vec<Prompt>, RequestError> {
-    const EXPECTED: &str = "a string, a list of token ids, or a list of either";
-    let prompts = match value {
-        None => return Err(RequestError::invalid("prompt", "is required")),
-        Some(Value::String(text)) => vec![Prompt::Text(text)],
-        Some(Value::Array(ids)) if ids.iter().all(Value::is_number) => vec![Prompt::Tokens(integers("prompt", &ids)?)],
-        Some(Value::Array(list)) if list.len() > MAX_PROMPTS => {
-            let message = format!("has {} prompts, at most {MAX_PROMPTS} are allowed", list.len());
-            return Err(RequestError::invalid("prompt", message));
-        }
-        Some(Value::Array(list)) => {
-            let one = |value| match value {
-                Value::String(text) => Ok(Prompt::Text(text)),
-                Value::Array(ids) => Ok(Prompt::Tokens(integers("prompt", &ids)?)),
-                other => Err(wrong("prompt", EXPECTED, &other)),
-            };
-            list.into_iter().map(one).collect::<Result<_, _>>()?
-        }
-        Some(other) => return Err(wrong("prompt", EXPECTED, &other)),
-    };
-    let empty = |prompt: &Prompt| match prompt {
-        Prompt::Text(text) => text.is_empty(),
-        Prompt::Tokens(ids) => ids.is_empty(),
-        Prompt::Chat(_) | Prompt::Infill { .. } => false,
-    };
-    if prompts.iter().any(empty) { Err(RequestError::EmptyPrompt) } else { Ok(prompts) }
 }
 
 fn whole(
@@ -302,37 +289,5 @@ impl Chunks for TextChunks {
 
     fn finish(&mut self, index: usize, reason: FinishReason) -> Value {
         self.chunk(index, &TextDelta::default(), None, Some(reason))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prompts_in_every_form() {
-        let text = |text: &str| Prompt::Text(text.into());
-        for (given, expected) in [
-            (json!("a"), vec![text("a")]),
-            (json!([1, 2]), vec![Prompt::Tokens(vec![1, 2])]),
-            (json!(["a", "b"]), vec![text("a"), text("b")]),
-            (json!([[1], [2, 3]]), vec![Prompt::Tokens(vec![1]), Prompt::Tokens(vec![2, 3])]),
-            (json!([[1], "b"]), vec![Prompt::Tokens(vec![1]), text("b")]),
-            (json!(vec!["a"; 64]), vec![text("a"); 64]),
-        ] {
-            assert_eq!(prompts(Some(given.clone())), Ok(expected), "{given}");
-        }
-    }
-
-    #[test]
-    fn bad_prompts_are_refused() {
-        for empty in [json!(""), json!([]), json!([[]]), json!(["a", ""])] {
-            assert_eq!(prompts(Some(empty.clone())), Err(RequestError::EmptyPrompt), "{empty}");
-        }
-        for bad in [json!(vec!["a"; 65]), json!(vec![[1]; 100]), json!(5), json!({}), json!([1.5]), json!([1, "a"])] {
-            let refused = prompts(Some(bad.clone()));
-            assert!(matches!(refused, Err(RequestError::InvalidValue { ref param, .. }) if param == "prompt"), "{bad}");
-        }
-        assert!(prompts(None).is_err());
     }
 }

@@ -64,6 +64,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 struct Frames<C> {
     /// The first token has come.
     prompt_done: bool,
+    /// Tokens of the prompt, as last told where `return_progress` asks for it.
+    told: Option<usize>,
     running: Option<Running>,
     identity: Identity,
     chunks: C,
@@ -89,6 +91,7 @@ pub fn stream<C: Chunks>(
     let fault = StreamFault::default();
     let frames = Frames {
         prompt_done: false,
+        told: None,
         unfinished: running.total(),
         running: Some(running),
         identity: Identity::new(state, head, C::OBJECT),
@@ -138,7 +141,7 @@ impl<C: Chunks> Frames<C> {
                         self.push(vec![chunk]);
                     }
                 }
-                Some(Ok(Said::Finished { index, reason })) => {
+                Some(Ok(Said::Finished { index, reason, .. })) => {
                     self.unfinished -= 1;
                     let chunk = self.chunks.finish(index, reason);
                     self.push(vec![chunk]);
@@ -178,6 +181,10 @@ impl<C: Chunks> Frames<C> {
         let Some(running) = &self.running else { return };
         let total = running.prompt_token_count();
         let processed = (computed / running.choices).min(total);
+        // A prompt that waits, for a place or for others, has nothing new to tell.
+        if self.told.replace(processed) == Some(processed) {
+            return;
+        }
         let time_ms = running.timings().prompt.as_millis();
         let cache = running.cached_token_count();
         let mut chunk = self.identity.wrap(Vec::new());

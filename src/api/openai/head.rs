@@ -42,7 +42,7 @@ impl Head {
         }
         let priority = text("x-priority")?.map(|text| priority("x-priority", &spelled(text))).transpose()?;
         Ok(Head {
-            id: format!("{prefix}-{}", Uuid::new_v4().simple()),
+            id: format!("{prefix}{}", Uuid::new_v4().simple()),
             traced: text("x-forebay-trace")?.is_some_and(|asked| asked == "1" || asked.eq_ignore_ascii_case("true")),
             conversation: replay::conversation(headers)?,
             strict: strict(uri, headers)?,
@@ -70,14 +70,26 @@ impl Head {
     }
 }
 
-/// `?strict=1` or `x-strict: 1`. Other values than yes and no are an error: who asks for strictness wants to know.
+impl Head {
+    /// Of routes whose answers cannot be read again.
+    pub fn refuse_conversation(&self) -> Result<(), RequestError> {
+        match self.conversation {
+            None => Ok(()),
+            Some(_) => {
+                let message = "streams of this route cannot be read again".to_owned();
+                Err(RequestError::Unsupported { param: "x-conversation-id".into(), message })
+            }
+        }
+    }
+}
+
+/// `?strict=1`, `?strict` or `x-strict: 1`. Other values than yes and no are an error: who asks for strictness wants to know.
 pub fn strict(uri: &Uri, headers: &HeaderMap) -> Result<bool, RequestError> {
-    let pairs = uri.query().unwrap_or_default().split('&');
-    let query =
-        pairs.filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == "strict").map(|(_, value)| value);
+    let pairs = uri.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "1")));
+    let query = pairs.filter(|(name, _)| *name == "strict").map(|(_, value)| value);
     let header = headers.get("x-strict").map(|value| value.to_str().unwrap_or_default());
     let mut strict = false;
-    for asked in query.into_iter().chain(header) {
+    for asked in query.chain(header) {
         strict |= match asked.to_ascii_lowercase().as_str() {
             "1" | "true" => true,
             "0" | "false" => false,
@@ -113,7 +125,7 @@ fn spelled(text: String) -> Value {
 
 /// One of the names, or an integer as vLLM has it.
 fn priority(param: &str, value: &Value) -> Result<Priority, RequestError> {
-    const EXPECTED: &str = "critical, high, normal, low or an integer";
+    const EXPECTED: &str = "critical, high, normal, low, batch or an integer";
     let known = match value {
         Value::String(name) => Priority::from_name(name),
         number => number.as_i64().map(Priority::from_integer),
@@ -126,6 +138,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn strictness_is_asked_for_once_or_not_at_all() {
+        let asked = |uri: &str| strict(&uri.parse().unwrap(), &HeaderMap::new());
+        for yes in ["/?strict", "/?strict=1", "/?a=b&strict=TRUE", "/?strict=0&strict=1"] {
+            assert_eq!(asked(yes), Ok(true), "{yes}");
+        }
+        assert_eq!((asked("/"), asked("/?strict=0"), asked("/?stricter=1")), (Ok(false), Ok(false), Ok(false)));
+        assert!(asked("/?strict=yes").is_err() && asked("/?strict=").is_err());
+    }
 
     #[test]
     fn priorities_by_name_and_number() {

@@ -99,6 +99,7 @@ mod tests {
             bytes: bytes.to_vec(),
             hidden: false,
             logprob: -0.5,
+            rank: 1,
             top,
         };
         let top = |text: &str, bytes: &[u8]| TopLogprob {

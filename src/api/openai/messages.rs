@@ -37,7 +37,7 @@ pub fn take_messages(fields: &mut Fields) -> Result<Vec<ChatMessage>, RequestErr
 fn message(fields: &mut Fields, index: usize, value: Value) -> Result<ChatMessage, RequestError> {
     let at = |name: &str| format!("messages[{index}]{name}");
     let Value::Object(object) = value else { return Err(wrong(&at(""), "an object", &value)) };
-    let mut message = Fields::new(object);
+    let mut message = Fields::inside("messages[].", object);
     let role = role(&at(".role"), message.take("role"))?;
     for name in ["function_call", "audio"] {
         if message.take(name).is_some() {
@@ -45,7 +45,12 @@ fn message(fields: &mut Fields, index: usize, value: Value) -> Result<ChatMessag
             return Err(RequestError::Unsupported { param: at(&format!(".{name}")), message: text });
         }
     }
-    let tool_calls = tool_calls(&at(".tool_calls"), message.take("tool_calls"))?;
+    let calls = message.take("tool_calls");
+    name_unknown(fields, "messages.tool_calls", calls.as_ref(), &["id", "type", "function", "index"]);
+    for call in calls.iter().filter_map(Value::as_array).flatten() {
+        fields.absorb_unknown("messages.tool_calls.function", &call["function"], &["name", "arguments"]);
+    }
+    let tool_calls = tool_calls(&at(".tool_calls"), calls)?;
     if !tool_calls.is_empty() && role != "assistant" {
         return Err(RequestError::invalid(at(".tool_calls"), "only the assistant makes calls"));
     }
@@ -55,7 +60,10 @@ fn message(fields: &mut Fields, index: usize, value: Value) -> Result<ChatMessag
         return Err(RequestError::invalid(at(".tool_call_id"), text));
     }
     let content = match message.take("content") {
-        Some(content) => content_text(&at(".content"), content)?,
+        Some(content) => {
+            name_unknown(fields, "messages.content", Some(&content), &["type", "text"]);
+            content_text(&at(".content"), content)?
+        }
         // What an assistant's message without words looks like.
         None if role == "assistant" => String::new(),
         None => return Err(RequestError::invalid(at(".content"), "is required")),
@@ -71,6 +79,13 @@ fn message(fields: &mut Fields, index: usize, value: Value) -> Result<ChatMessag
     }
     fields.absorb("messages", message);
     Ok(ChatMessage { role, content, name, reasoning, tool_calls, tool_call_id })
+}
+
+/// Names the fields of a list's objects that are not `known`.
+fn name_unknown(fields: &mut Fields, prefix: &str, list: Option<&Value>, known: &[&str]) {
+    for object in list.and_then(Value::as_array).into_iter().flatten() {
+        fields.absorb_unknown(prefix, object, known);
+    }
 }
 
 fn role(param: &str, value: Option<Value>) -> Result<String, RequestError> {

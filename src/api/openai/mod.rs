@@ -3,23 +3,35 @@
 //! `params.rs` takes fields out of a JSON object and accounts for every one of them; `sampling.rs` those that both
 //! endpoints know; `structured.rs` what a completion is to be; `messages.rs` the messages of a chat, `tools.rs` what it may call, `demand.rs` and must;
 //! `head.rs` whose a request is and how urgent; `running.rs` merges the generations of a request; `wire.rs` holds the
-//! pieces that answers share, `frames.rs` makes a stream of them, `legacy.rs` the logprobs of completions.
+//! pieces that answers share, `frames.rs` makes a stream of them, `legacy.rs` the logprobs of completions; `lists.rs`
+//! what lists of files and batches have in common.
 
+pub mod batches;
 pub mod chat;
 pub mod completions;
 mod demand;
+pub mod embeddings;
+pub mod files;
 mod frames;
-mod head;
+pub mod head;
 mod legacy;
+pub mod lists;
 mod messages;
 pub mod models;
-mod params;
+pub mod params;
+pub mod parts;
+mod prompts;
+pub mod rename;
+pub mod render;
+pub mod rerank;
+pub mod responses;
 pub mod resume;
-mod running;
-mod sampling;
+pub mod running;
+pub mod sampling;
 mod structured;
+pub mod telling;
 pub mod tokenize;
 mod tools;
-mod wire;
+pub mod wire;
 
 pub use wire::trace_object;

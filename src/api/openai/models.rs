@@ -6,16 +6,20 @@ use axum::extract::{Path, State as Extract};
 use serde_json::{Value, json};
 
 use crate::api::error::ApiError;
+use crate::api::openapi::shapes::models::{ModelList, ModelObject};
 use crate::api::{ServerInfo, State};
 use crate::generate::Generator;
 use crate::request::RequestError;
 
+/// The names under which the model is served.
+#[utoipa::path(get, path = "/v1/models", operation_id = "models", tag = "openai", responses((status = 200, description = "The model's names", body = ModelList)))]
 pub async fn list(Extract(state): Extract<State>) -> Json<Value> {
     let generator = &state.generator;
     Json(json!({"object": "list", "data": objects(&state.info, generator)}))
 }
 
-/// The id may hold slashes, as it is or percent-encoded.
+/// One name. The id may hold slashes, as it is or percent-encoded.
+#[utoipa::path(get, path = "/v1/models/{id}", operation_id = "model", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The model", body = ModelObject)))]
 pub async fn one(
     Extract(state): Extract<State>,
     id: Result<Path<String>, PathRejection>,

@@ -9,27 +9,56 @@ use crate::request::RequestError;
 #[derive(Debug)]
 pub struct Fields {
     left: Map<String, Value>,
-    /// Unknown fields of inner objects.
+    /// Fields of inner objects, and others, that nothing was done for.
     inner: Vec<String>,
+    /// How many of those are not named.
+    more: usize,
+    /// Before the names of its fields, for error messages.
+    scope: String,
 }
 
+/// There may be one in each of thousands of messages.
+const MOST_NAMED: usize = 64;
+
 impl Fields {
-    pub fn new(mut object: Map<String, Value>) -> Fields {
+    pub fn new(object: Map<String, Value>) -> Fields {
+        Fields::inside("", object)
+    }
+
+    /// Of an object inside the body. `scope` is what stands before its names, as in `tools[].`.
+    pub fn inside(scope: impl Into<String>, mut object: Map<String, Value>) -> Fields {
         object.retain(|_, value| !value.is_null());
-        Fields { left: object, inner: Vec::new() }
+        Fields { left: object, inner: Vec::new(), more: 0, scope: scope.into() }
     }
 
     pub fn take(&mut self, name: &str) -> Option<Value> {
+        #[cfg(test)]
+        asked::note(&self.scope, name);
         self.left.shift_remove(name)
     }
 
+    /// The whole name of a field.
+    fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.scope)
+    }
+
     pub fn integer(&mut self, name: &str) -> Result<Option<i64>, RequestError> {
-        self.take(name).map(|value| value.as_i64().ok_or_else(|| wrong(name, "an integer", &value))).transpose()
+        self.read(name, "an integer", Value::as_i64)
+    }
+
+    fn read<T>(
+        &mut self,
+        name: &str,
+        expected: &str,
+        as_type: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, RequestError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        as_type(&value).map(Some).ok_or_else(|| wrong(&self.named(name), expected, &value))
     }
 
     /// Integers are numbers too.
     pub fn number(&mut self, name: &str) -> Result<Option<f64>, RequestError> {
-        self.take(name).map(|value| value.as_f64().ok_or_else(|| wrong(name, "a number", &value))).transpose()
+        self.read(name, "a number", Value::as_f64)
     }
 
     /// Absent is false.
@@ -38,7 +67,7 @@ impl Fields {
     }
 
     pub fn optional_flag(&mut self, name: &str) -> Result<Option<bool>, RequestError> {
-        self.take(name).map(|value| value.as_bool().ok_or_else(|| wrong(name, "a boolean", &value))).transpose()
+        self.read(name, "a boolean", Value::as_bool)
     }
 
     /// Whether it was given and not taken yet.
@@ -47,7 +76,7 @@ impl Fields {
     }
 
     pub fn string(&mut self, name: &str) -> Result<Option<String>, RequestError> {
-        self.take(name).map(|value| string(name, value)).transpose()
+        self.take(name).map(|value| string(&self.named(name), value)).transpose()
     }
 
     /// A string or a list of strings; absent is empty.
@@ -55,8 +84,8 @@ impl Fields {
         match self.take(name) {
             None => Ok(Vec::new()),
             Some(Value::String(one)) => Ok(vec![one]),
-            Some(Value::Array(many)) => many.into_iter().map(|value| string(name, value)).collect(),
-            Some(other) => Err(wrong(name, "a string or a list of strings", &other)),
+            Some(Value::Array(many)) => many.into_iter().map(|value| string(&self.named(name), value)).collect(),
+            Some(other) => Err(wrong(&self.named(name), "a string or a list of strings", &other)),
         }
     }
 
@@ -64,16 +93,16 @@ impl Fields {
     pub fn integers(&mut self, name: &str) -> Result<Vec<i64>, RequestError> {
         match self.take(name) {
             None => Ok(Vec::new()),
-            Some(Value::Array(many)) => integers(name, &many),
-            Some(other) => Err(wrong(name, "a list of integers", &other)),
+            Some(Value::Array(many)) => integers(&self.named(name), &many),
+            Some(other) => Err(wrong(&self.named(name), "a list of integers", &other)),
         }
     }
 
     pub fn object(&mut self, name: &str) -> Result<Option<Fields>, RequestError> {
         match self.take(name) {
             None => Ok(None),
-            Some(Value::Object(object)) => Ok(Some(Fields::new(object))),
-            Some(other) => Err(wrong(name, "an object", &other)),
+            Some(Value::Object(object)) => Ok(Some(Fields::inside(format!("{}.", self.named(name)), object))),
+            Some(other) => Err(wrong(&self.named(name), "an object", &other)),
         }
     }
 
@@ -84,25 +113,44 @@ impl Fields {
 
     /// Takes the names that an inner object has left over, under `prefix`.
     pub fn absorb(&mut self, prefix: &str, inner: Fields) {
-        /// More are never shown, and there may be one in each of thousands of messages.
-        const MOST: usize = 16;
-        for (name, _) in inner.left {
-            let name = format!("{prefix}.{name}");
-            if self.inner.len() < MOST && !self.inner.contains(&name) {
-                self.inner.push(name);
-            }
+        for name in inner.left.keys().chain(&inner.inner) {
+            self.ignore(format!("{prefix}.{name}"));
+        }
+        self.more += inner.more;
+    }
+
+    /// Names the fields of an inner object, read elsewhere, that are not among the `known`.
+    pub fn absorb_unknown(&mut self, prefix: &str, object: &Value, known: &[&str]) {
+        let given = object.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        for (name, _) in given.filter(|(name, _)| !known.contains(&name.as_str())) {
+            self.ignore(format!("{prefix}.{name}"));
         }
     }
 
     /// Of the names that nothing was done for.
     pub fn ignore(&mut self, name: impl Into<String>) {
-        self.inner.push(name.into());
+        let name = name.into();
+        if self.inner.contains(&name) {
+            return;
+        }
+        match self.inner.len() < MOST_NAMED {
+            true => self.inner.push(name),
+            false => self.more += 1,
+        }
+    }
+
+    /// Of a body that was made of another one, whose fields have been accounted for.
+    pub fn translated(object: Map<String, Value>) -> Fields {
+        #[cfg(test)]
+        asked::pause(true);
+        Fields::new(object)
     }
 
     /// Refuses what would be answered wrongly; returns the names of what is ignored. With `strict` those are refused too.
     pub fn finish(self, strict: bool) -> Result<Vec<String>, RequestError> {
         let mut unknown = Vec::new();
         for (name, value) in self.left {
+            check_type(&name, &value)?;
             match effect(&name, &value) {
                 Effect::None => {}
                 Effect::Refused => {
@@ -113,6 +161,9 @@ impl Fields {
             }
         }
         unknown.extend(self.inner);
+        if self.more > 0 {
+            unknown.push(format!("{} more", self.more));
+        }
         match unknown.first() {
             Some(name) if strict => {
                 let message = "it has no effect here, and strict was asked for".into();
@@ -149,6 +200,20 @@ fn shown(value: &Value) -> String {
     }
 }
 
+/// Known parameters that nothing is done for are checked all the same.
+fn check_type(name: &str, value: &Value) -> Result<(), RequestError> {
+    let texts = |map: &Map<String, Value>| map.values().all(Value::is_string);
+    let (good, expected) = match name {
+        "safety_identifier" | "prompt_cache_key" | "prompt_cache_retention" | "guided_decoding_backend" => {
+            (value.is_string(), "a string")
+        }
+        "store" => (value.is_boolean(), "a boolean"),
+        "metadata" => (value.as_object().is_some_and(texts), "an object of strings"),
+        _ => return Ok(()),
+    };
+    if good { Ok(()) } else { Err(wrong(name, expected, value)) }
+}
+
 /// What a parameter means that nobody took.
 enum Effect {
     /// It asks for what happens anyway.
@@ -166,8 +231,6 @@ fn effect(name: &str, value: &Value) -> Effect {
     let is_text = |neutral: &[&str]| value.as_str().is_some_and(|text| neutral.contains(&text));
     let is_bool = |neutral: bool| value.as_bool() == Some(neutral);
     let neutral = match name {
-        // Labels for the operator of a hosted service, and hints that cannot change an answer here.
-        "safety_identifier" | "prompt_cache_key" | "prompt_cache_retention" => true,
         "store" => is_bool(false),
         "metadata" => empty,
         // Without tools there are no calls to order.
@@ -175,11 +238,11 @@ fn effect(name: &str, value: &Value) -> Effect {
         "tools" | "functions" => empty,
         "tool_choice" | "function_call" => is_text(&["none", "auto"]),
         // Which program enforces grammars.
-        "guided_decoding_backend" => true,
-        "bad_words" | "allowed_token_ids" | "chat_template_kwargs" | "logits_processors" => empty,
+        "guided_decoding_backend" => is_text(&["auto"]),
+        "documents" | "bad_words" | "allowed_token_ids" | "chat_template_kwargs" | "logits_processors" => empty,
         "dry_multiplier" | "mirostat" | "xtc_probability" | "no_repeat_ngram_size" | "dynatemp_range" => is_number(0.0),
         "top_n_sigma" => is_number(-1.0),
-        "length_penalty" => is_number(1.0),
+        "length_penalty" | "best_of" => is_number(1.0),
         "echo" | "use_beam_search" | "continue_final_message" => is_bool(false),
         "spaces_between_special_tokens" | "add_generation_prompt" => is_bool(true),
         "suffix" => is_text(&[""]),
@@ -214,6 +277,34 @@ fn effect(name: &str, value: &Value) -> Effect {
         | "documents"
         | "add_special_tokens" => Effect::Refused,
         _ => Effect::Named,
+    }
+}
+
+/// Which names a test's requests were asked for: what the parsers know, for comparison with the document.
+#[cfg(test)]
+pub mod asked {
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeSet;
+
+    thread_local! {
+        static NAMES: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+        static PAUSED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub fn note(scope: &str, name: &str) {
+        if !PAUSED.get() {
+            NAMES.with_borrow_mut(|names| names.insert(format!("{scope}{name}")));
+        }
+    }
+
+    /// A request became another: whether what follows is noted, too.
+    pub fn pause(pause: bool) {
+        PAUSED.set(pause);
+    }
+
+    /// Those since the last time, of this thread.
+    pub fn taken() -> BTreeSet<String> {
+        NAMES.take()
     }
 }
 
@@ -258,6 +349,8 @@ mod tests {
             ("tools", json!([]), json!([{"type": "function"}])),
             ("tool_choice", json!("auto"), json!("required")),
             ("echo", json!(false), json!(true)),
+            ("documents", json!([]), json!([{"text": "a"}])),
+            ("best_of", json!(1), json!(2)),
             ("suffix", json!(""), json!("end")),
             ("allowed_token_ids", json!([]), json!([1])),
             ("modalities", json!(["text"]), json!(["audio"])),
@@ -279,6 +372,7 @@ mod tests {
             ("mirostat", json!(0), json!(2)),
             ("dry_multiplier", json!(0.0), json!(0.8)),
             ("verbosity", json!("medium"), json!("high")),
+            ("guided_decoding_backend", json!("auto"), json!("xgrammar")),
         ] {
             assert_eq!(fields(json!({name: neutral})).finish(true), Ok(vec![]), "{name}");
             assert_eq!(fields(json!({name: ignored.clone()})).finish(false), Ok(vec![name.to_owned()]));
@@ -295,5 +389,50 @@ mod tests {
         outer.absorb("stream_options", inner);
         assert_eq!(outer.integer("n"), Ok(Some(1)));
         assert_eq!(outer.finish(false), Ok(vec!["zeta".to_owned(), "stream_options.eta".to_owned()]));
+    }
+
+    #[test]
+    fn unknown_fields_are_named_however_deep_they_stand() {
+        let mut outer = fields(json!({"a": {"b": {"zeta": 1}, "eta": 2}}));
+        let mut a = outer.object("a").unwrap().unwrap();
+        let b = a.object("b").unwrap().unwrap();
+        a.absorb("b", b);
+        outer.absorb("a", a);
+        assert_eq!(outer.finish(false), Ok(vec!["a.eta".to_owned(), "a.b.zeta".to_owned()]));
+    }
+
+    #[test]
+    fn what_is_too_much_to_name_is_counted() {
+        let mut many = fields(json!({}));
+        (0..100).for_each(|n| many.ignore(format!("f{n}")));
+        let names = many.finish(false).unwrap();
+        assert_eq!((names.len(), names.last().unwrap().as_str()), (65, "36 more"));
+    }
+
+    #[test]
+    fn errors_name_the_whole_place() {
+        let mut outer = fields(json!({"stream_options": {"include_usage": 1}}));
+        let refused = outer.object("stream_options").unwrap().unwrap().flag("include_usage");
+        assert!(
+            matches!(&refused, Err(RequestError::InvalidValue { param, .. }) if param == "stream_options.include_usage")
+        );
+    }
+
+    #[test]
+    fn known_fields_without_effect_have_a_type() {
+        for (name, bad) in [
+            ("safety_identifier", json!(5)),
+            ("prompt_cache_key", json!([1])),
+            ("guided_decoding_backend", json!(5)),
+            ("metadata", json!([])),
+            ("metadata", json!({"a": 1})),
+            ("store", json!("x")),
+        ] {
+            let refused = fields(json!({name: bad.clone()})).finish(false);
+            assert!(
+                matches!(&refused, Err(RequestError::InvalidValue { param, .. }) if param == name),
+                "{name}: {bad}"
+            );
+        }
     }
 }

@@ -6,9 +6,12 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use crate::api::error::ApiError;
+use crate::api::openapi::shapes::parameters::ReadFrom;
 use crate::api::{State, sse};
 use crate::request::RequestError;
 
+/// Reads a stream again that was begun with `x-conversation-id`, from any of its payloads.
+#[utoipa::path(get, path = "/v1/stream/{id}", operation_id = "read_stream", tag = "openai", params(("id" = String, Path), ReadFrom), responses((status = 200, description = "The stream", body = String, content_type = "text/event-stream")))]
 pub async fn read(
     Extract(state): Extract<State>,
     id: Result<Path<String>, PathRejection>,
@@ -18,12 +21,14 @@ pub async fn read(
     Ok(sse::response(state.replays.read(&id, from(&uri)?, state.clock.now())?))
 }
 
+/// Ends and forgets such a stream.
+#[utoipa::path(delete, path = "/v1/stream/{id}", operation_id = "delete_stream", tag = "openai", params(("id" = String, Path)), responses((status = 204, description = "It is gone")))]
 pub async fn delete(
     Extract(state): Extract<State>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<StatusCode, ApiError> {
     let id = id.map(|Path(id)| id).unwrap_or_default();
-    state.replays.delete(&id)?;
+    state.replays.delete(&id, state.clock.now())?;
     Ok(StatusCode::NO_CONTENT)
 }
 

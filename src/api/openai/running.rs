@@ -67,7 +67,12 @@ pub struct Call {
 pub enum Said {
     Prompt(usize, Vec<TokenLogprob>),
     Text(usize, TextDelta),
-    Finished { index: usize, reason: FinishReason },
+    Finished {
+        index: usize,
+        reason: FinishReason,
+        /// The stop string that ended it.
+        stop: Option<String>,
+    },
 }
 
 /// How long it took, as the HTTP side saw it.
@@ -166,6 +171,8 @@ impl Running {
             }
             return Some(match delta {
                 Delta::Prompt(logprobs) => Ok(Said::Prompt(index, logprobs)),
+                // Of requests that ask for one; see `embeddings.rs`.
+                Delta::Embedded(_) => continue,
                 Delta::Text(_) if self.no_completion => continue,
                 Delta::Text(text) => {
                     self.completion_tokens += text.tokens.len();
@@ -175,9 +182,9 @@ impl Running {
                 // A client that is still here did not end it.
                 Delta::Finished { reason: FinishReason::Abort, .. } => Err(RequestError::Aborted),
                 Delta::Finished { .. } if self.no_completion => {
-                    Ok(Said::Finished { index, reason: FinishReason::Length })
+                    Ok(Said::Finished { index, reason: FinishReason::Length, stop: None })
                 }
-                Delta::Finished { reason, .. } => Ok(Said::Finished { index, reason }),
+                Delta::Finished { reason, stop, .. } => Ok(Said::Finished { index, reason, stop }),
                 Delta::Failed(error) => Err(error),
                 Delta::Admitted { cached_tokens } => {
                     // Of a prompt's choices the first counts: the others find what it computed.

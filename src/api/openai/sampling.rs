@@ -149,6 +149,17 @@ pub fn take_delivery(fields: &mut Fields, head: &Head) -> Result<Delivery, Reque
     Ok(delivery)
 }
 
+/// `add_special_tokens`: texts have those of the tokenizer, chats those of the template.
+pub fn check_special(fields: &mut Fields, added: bool) -> Result<(), RequestError> {
+    match fields.optional_flag("add_special_tokens")? {
+        Some(asked) if asked != added => {
+            let message = format!("must be {added} here");
+            Err(RequestError::Unsupported { param: "add_special_tokens".into(), message })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What a stream cannot carry.
 pub fn check_stream(delivery: &Delivery) -> Result<(), RequestError> {
     if delivery.stream && delivery.prompt_logprobs.is_some() {

@@ -20,6 +20,9 @@ pub fn take_grammar(fields: &mut Fields) -> Result<Option<Arc<RawGrammar>>, Requ
         add("structured_outputs", spec);
     }
     let guided_whitespace = fields.string("guided_whitespace_pattern")?.map(Whitespace::Pattern);
+    if guided_whitespace.is_some() && !fields.has("guided_json") {
+        fields.ignore("guided_whitespace_pattern");
+    }
     for (name, read) in READERS {
         if let Some(value) = fields.take(name) {
             let spec = read(name, value)?;
@@ -82,7 +85,7 @@ fn json_schema(format: &mut Fields) -> Result<GrammarSpec, RequestError> {
     const NAME: &str = "response_format.json_schema";
     let inner = format.take("json_schema");
     let Some(Value::Object(object)) = inner else { return Err(wrong(NAME, "an object", &inner.unwrap_or_default())) };
-    let mut inner = Fields::new(object);
+    let mut inner = Fields::inside(format!("{NAME}."), object);
     let named = |name: &str| format!("{NAME}.{name}");
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     match inner.take("name") {
@@ -126,6 +129,12 @@ fn structured_outputs(fields: &mut Fields) -> Result<Option<GrammarSpec>, Reques
         }
     }
     fields.absorb(NAME, inner);
+    let json = given.iter().any(|(_, spec)| matches!(spec, GrammarSpec::Json { .. }));
+    for (name, asked) in [("disable_any_whitespace", compact), ("whitespace_pattern", pattern.is_some())] {
+        if asked && !json {
+            fields.ignore(named(name));
+        }
+    }
     let whitespace = match (compact, pattern) {
         (true, Some(_)) => {
             let message = "cannot be given together with disable_any_whitespace";

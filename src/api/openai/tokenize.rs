@@ -5,18 +5,31 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::chat::take_template;
 use super::head;
 use super::messages::take_messages;
 use super::params::Fields;
 use super::sampling::check_model;
+use super::tools::take_tools;
 use super::wire;
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
+use crate::api::openapi::shapes::parameters::Strictness;
+use crate::api::openapi::shapes::tokens::{DetokenizeRequest, Text, TokenizeRequest, Tokens};
 use crate::generate::AddSpecial;
-use crate::request::{Prompt, RequestError};
+use crate::request::{Prompt, RequestError, TemplateOptions};
 
-/// `{prompt | messages, add_special_tokens, return_token_strs}` → `{tokens, count, max_model_len}`.
+/// The tokens of a text or a chat.
+#[utoipa::path(
+    post,
+    path = "/v1/tokenize",
+    operation_id = "tokenize",
+    tag = "openai",
+    params(Strictness),
+    request_body = TokenizeRequest,
+    responses((status = 200, description = "Its tokens", body = Tokens)),
+)]
 pub async fn tokenize(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let strict = head::strict(request.uri(), request.headers())?;
     let mut fields = Fields::new(read_object(request, state.body).await?);
@@ -31,9 +44,16 @@ pub async fn tokenize(Extract(state): Extract<State>, request: Request) -> Resul
         (Some(false), _) | (None, Prompt::Chat(_)) => AddSpecial::No,
         (Some(true) | None, _) => AddSpecial::Yes,
     };
+    let template = match &prompt {
+        Prompt::Chat(_) => {
+            let (tools, _) = take_tools(&mut fields)?;
+            TemplateOptions { tools, ..take_template(&state, &mut fields)? }
+        }
+        _ => TemplateOptions::default(),
+    };
     let strings = fields.flag("return_token_strs")?;
     let ignored = fields.finish(strict)?;
-    let tokens = state.generator.tokenize(prompt, add_special).await?;
+    let tokens = state.generator.tokenize(prompt, add_special, template).await?;
     let mut body =
         json!({"tokens": tokens, "count": tokens.len(), "max_model_len": state.generator.limits().max_model_len});
     if strings {
@@ -51,7 +71,16 @@ fn prompt(fields: &mut Fields) -> Result<Prompt, RequestError> {
     }
 }
 
-/// `{tokens}` → `{prompt}`.
+/// The text of tokens.
+#[utoipa::path(
+    post,
+    path = "/v1/detokenize",
+    operation_id = "detokenize",
+    tag = "openai",
+    params(Strictness),
+    request_body = DetokenizeRequest,
+    responses((status = 200, description = "Their text", body = Text)),
+)]
 pub async fn detokenize(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let strict = head::strict(request.uri(), request.headers())?;
     let mut fields = Fields::new(read_object(request, state.body).await?);
@@ -66,6 +95,6 @@ pub async fn detokenize(Extract(state): Extract<State>, request: Request) -> Res
 
 fn answer(body: Value, ignored: Vec<String>) -> Response {
     let mut response = Json(body).into_response();
-    wire::name_ignored(&mut response, ignored, false);
+    wire::name_ignored(&mut response, ignored);
     response
 }

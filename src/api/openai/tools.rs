@@ -43,15 +43,28 @@ pub fn take_tools(fields: &mut Fields) -> Result<(Option<Tools>, ToolChoice), Re
         return Err(RequestError::invalid("tools", message));
     }
     let mut names: Vec<String> = Vec::with_capacity(list.len());
+    let mut strict = false;
     for (index, tool) in list.iter().enumerate() {
-        let name = check_tool(fields, index, tool)?;
+        let name = check_tool(index, tool)?;
+        fields.absorb_unknown("tools", tool, &["type", "function"]);
+        let function = &tool["function"];
+        fields.absorb_unknown("tools.function", function, &["name", "description", "parameters", "strict"]);
+        strict |= function["strict"] == Value::Bool(true);
         if names.contains(&name) {
             let message = format!("'{name}' is the name of an earlier tool");
             return Err(RequestError::invalid(format!("tools[{index}].function.name"), message));
         }
         names.push(name);
     }
+    if let Some(choice) = &choice {
+        fields.absorb_unknown("tool_choice", choice, &["type", "function"]);
+        fields.absorb_unknown("tool_choice.function", &choice["function"], &["name"]);
+    }
     let choice = read_choice(choice, &names)?;
+    if strict && choice == Some(ToolChoice::Auto) {
+        // A model that chooses by itself is not held to a schema.
+        fields.ignore("tools.function.strict");
+    }
     let Some(choice) = choice.filter(|_| !names.is_empty()) else { return Ok((None, ToolChoice::Auto)) };
     let json = Value::Array(list).to_string();
     if json.len() > MAX_BYTES {
@@ -93,7 +106,7 @@ fn read_choice(choice: Option<Value>, names: &[String]) -> Result<Option<ToolCho
 }
 
 /// The tool's name, if all of its definition is sound.
-fn check_tool(fields: &mut Fields, index: usize, tool: &Value) -> Result<String, RequestError> {
+fn check_tool(index: usize, tool: &Value) -> Result<String, RequestError> {
     let at = |name: &str| format!("tools[{index}]{name}");
     let Value::Object(object) = tool else { return Err(wrong(&at(""), "an object", tool)) };
     match object.get("type") {
@@ -130,9 +143,7 @@ fn check_tool(fields: &mut Fields, index: usize, tool: &Value) -> Result<String,
         Some(other) => return Err(wrong(&at(".function.parameters"), "an object", other)),
     }
     match function.get("strict") {
-        None | Some(Value::Null | Value::Bool(false)) => {}
-        // A model that chooses by itself is not held to a schema.
-        Some(Value::Bool(true)) => fields.ignore(at(".function.strict")),
+        None | Some(Value::Null | Value::Bool(_)) => {}
         Some(other) => return Err(wrong(&at(".function.strict"), "a boolean", other)),
     }
     Ok(name.clone())
@@ -298,7 +309,7 @@ mod tests {
         let strict = json!({"type": "function", "function": {"name": "f", "parameters": schema, "strict": true}});
         let mut fields = Fields::new(json!({"tools": [strict]}).as_object().unwrap().clone());
         assert!(take_tools(&mut fields).unwrap().0.is_some());
-        assert_eq!(fields.finish(false), Ok(vec!["tools[0].function.strict".to_owned()]));
+        assert_eq!(fields.finish(false), Ok(vec!["tools.function.strict".to_owned()]));
         assert!(
             taken(json!({"tools": [{"type": "function", "function": {"name": "f", "description": null}}]})).is_ok()
         );

@@ -79,13 +79,14 @@ pub fn timings(timings: &Timings) -> Value {
 
 /// A prompt's logprobs in vLLM's shape: nothing for the first token, then an object by token id. `count` alternatives.
 pub fn prompt_logprobs(tokens: &[TokenLogprob], count: i64) -> Value {
-    let entry = |text: &str, value: f32, rank: Option<usize>| json!({"logprob": logprob(value), "rank": rank, "decoded_token": text});
+    let entry =
+        |text: &str, value: f32, rank: usize| json!({"logprob": logprob(value), "rank": rank, "decoded_token": text});
     let of = |token: &TokenLogprob| {
         let mut map = serde_json::Map::new();
         for (rank, top) in token.top.iter().take(count.max(0) as usize).enumerate() {
-            map.insert(top.token.to_string(), entry(&top.text, top.logprob, Some(rank + 1)));
+            map.insert(top.token.to_string(), entry(&top.text, top.logprob, rank + 1));
         }
-        map.entry(token.token.to_string()).or_insert_with(|| entry(&token.text, token.logprob, None));
+        map.entry(token.token.to_string()).or_insert_with(|| entry(&token.text, token.logprob, token.rank));
         Value::Object(map)
     };
     std::iter::once(Value::Null).chain(tokens.iter().map(of)).collect()
@@ -98,7 +99,7 @@ pub fn logprob(value: f32) -> f32 {
 
 /// The headers of a completion's answer: what was ignored, and when the first token was expected.
 pub fn headers<B>(response: &mut Response<B>, about: About) {
-    name_ignored(response, about.ignored, about.clamped);
+    name_ignored(response, about.ignored);
     let headers = response.headers_mut();
     if let Some(predicted) = about.predicted_ttft {
         headers.insert("x-predicted-ttft-ms", HeaderValue::from(predicted.as_millis()));
@@ -111,16 +112,19 @@ pub fn headers<B>(response: &mut Response<B>, about: About) {
 /// What the headers of an answer say, gathered before its body is made.
 pub struct About {
     ignored: Vec<String>,
-    clamped: bool,
     predicted_ttft: Option<Micros>,
     effective: Option<String>,
 }
 
 impl About {
-    pub fn new(running: &Running, ignored: Vec<String>) -> About {
+    pub fn new(running: &Running, mut ignored: Vec<String>) -> About {
+        if let Some(clamped) = running.started.iter().find_map(|started| started.clamped) {
+            ignored.insert(0, clamped.into());
+        }
+        let several = running.started.len() > 1;
+        let effective = |effective: &Effective| effective_sampling(effective, several);
         About {
             ignored,
-            clamped: running.started.iter().any(|started| started.max_tokens_clamped),
             // Of the last of its prompts.
             predicted_ttft: running.started.iter().rev().find_map(|started| started.predicted_ttft),
             effective: running.started.first().and_then(|started| started.effective.as_ref()).map(effective),
@@ -128,10 +132,12 @@ impl About {
     }
 }
 
-/// How tokens are drawn, defaults of the model's makers included; sent back as parameters, it gives the same answer.
-fn effective(effective: &Effective) -> String {
+/// How tokens are drawn, defaults of the model's makers included; sent back as parameters, it gives the same answer. Several
+/// prompts have a seed each, which no parameter could say.
+fn effective_sampling(effective: &Effective, several: bool) -> String {
     let Effective { sampling, shaping, max_tokens } = effective;
-    [
+    let seed = (!several).then(|| format!("seed={}", sampling.seed as i64));
+    let mut list = vec![
         format!("temperature={}", sampling.temperature),
         format!("top_p={}", sampling.top_p),
         format!("top_k={}", sampling.top_k),
@@ -140,10 +146,10 @@ fn effective(effective: &Effective) -> String {
         format!("repetition_penalty={}", shaping.repetition),
         format!("presence_penalty={}", shaping.presence),
         format!("frequency_penalty={}", shaping.frequency),
-        format!("seed={}", sampling.seed as i64),
-        format!("max_tokens={max_tokens}"),
-    ]
-    .join(", ")
+    ];
+    list.extend(seed);
+    list.push(format!("max_tokens={max_tokens}"));
+    list.join(", ")
 }
 
 /// How the sequences of an answer were scheduled, for `x-forebay-trace`. `null` when the engine has gone.
@@ -174,17 +180,18 @@ pub fn trace_object(trace: &Trace) -> Value {
     })
 }
 
-/// Names in `x-ignored-params` what was not acted on. Names come from the client, so they are bounded and made harmless.
-pub fn name_ignored<B>(response: &mut Response<B>, mut names: Vec<String>, max_tokens_clamped: bool) {
+/// Names in `x-ignored-params` what was not acted on. Names come from the client, so they are bounded and made harmless; what
+/// is too much to name is counted: `a,b,14 more`.
+pub fn name_ignored<B>(response: &mut Response<B>, names: Vec<String>) {
     const MOST: usize = 16;
     const LONGEST: usize = 64;
-    if max_tokens_clamped {
-        names.insert(0, "max_tokens".into());
-    }
-    let harmless = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
+    let harmless = |c: char| if c.is_ascii_alphanumeric() || "_-. []".contains(c) { c } else { '_' };
     let shown = |name: &String| name.chars().take(LONGEST).map(harmless).collect::<String>();
-    let list = names.iter().take(MOST).map(shown).collect::<Vec<_>>().join(",");
-    if let (false, Ok(value)) = (list.is_empty(), HeaderValue::try_from(list)) {
+    let mut list: Vec<String> = names.iter().take(MOST).map(shown).collect();
+    if names.len() > MOST {
+        list.push(format!("{} more", names.len() - MOST));
+    }
+    if let (false, Ok(value)) = (list.is_empty(), HeaderValue::try_from(list.join(","))) {
         response.headers_mut().insert("x-ignored-params", value);
     }
 }
@@ -195,15 +202,15 @@ mod tests {
 
     #[test]
     fn ignored_names_are_bounded_and_harmless() {
-        let named = |names: Vec<String>, clamped| {
+        let named = |names: Vec<String>| {
             let mut response = Response::new(());
-            name_ignored(&mut response, names, clamped);
+            name_ignored(&mut response, names);
             response.headers().get("x-ignored-params").map(|value| value.to_str().unwrap().to_owned())
         };
-        assert_eq!(named(vec![], false), None);
-        assert_eq!(named(vec!["a".into(), "b\r\nc,é".into()], true).unwrap(), "max_tokens,a,b__c__");
-        let many = named(vec!["x".repeat(1000); 100], false).unwrap();
-        assert_eq!(many.len(), 16 * 65 - 1);
+        assert_eq!(named(vec![]), None);
+        assert_eq!(named(vec!["a".into(), "b\r\nc,é".into()]).unwrap(), "a,b__c__");
+        let many = named(vec!["x".repeat(1000); 100]).unwrap();
+        assert_eq!(many, format!("{}84 more", format!("{},", "x".repeat(64)).repeat(16)));
     }
 
     #[test]

@@ -80,17 +80,43 @@ pub fn meaning(event: &[u8]) -> Meaning {
     if !object["error"].is_null() {
         return Meaning::Error { worker: is_workers(&object["error"]) };
     }
+    // Those of responses and of messages say what they are.
+    match object["type"].as_str() {
+        Some(kind) if OPENINGS.contains(&kind) => return Meaning::Opening,
+        Some(kind) if ENDS.contains(&kind) => return Meaning::Done,
+        Some("response.failed") => return Meaning::Error { worker: is_workers_code(&object["response"]["error"]) },
+        _ => {}
+    }
     match object["choices"].as_array() {
         Some(choices) if !choices.iter().any(has_token) => Meaning::Opening,
         _ => Meaning::Token,
     }
 }
 
+const OPENINGS: [&str; 7] = [
+    "response.created",
+    "response.queued",
+    "response.in_progress",
+    "response.output_item.added",
+    "response.content_part.added",
+    "message_start",
+    "ping",
+];
+const ENDS: [&str; 3] = ["response.completed", "response.incomplete", "message_stop"];
+
+/// The same of a response, whose errors have a code and no type.
+fn is_workers_code(error: &Value) -> bool {
+    let codes =
+        ["server_error", "step_failed", "internal_error", "worker_unavailable", "shutting_down", "circuit_open"];
+    error["code"].as_str().is_some_and(|code| codes.contains(&code))
+}
+
 /// Whether an error inside a stream says that the worker failed, as `docs/errors.md` has them.
 fn is_workers(error: &Value) -> bool {
     let kind = error["type"].as_str().unwrap_or_default();
     let request = matches!(error["code"].as_str(), Some("aborted" | "non_finite_logits"));
-    matches!(kind, "server_error" | "overloaded_error" | "internal_error" | "InternalServerError") && !request
+    matches!(kind, "server_error" | "overloaded_error" | "internal_error" | "api_error" | "InternalServerError")
+        && !request
 }
 
 fn has_token(choice: &Value) -> bool {
@@ -126,7 +152,22 @@ mod tests {
             (r#"data: {"choices":[{"text":"a"}]}"#, Meaning::Token),
             (r#"data: {"choices":[{"text":"","finish_reason":"stop"}]}"#, Meaning::Token),
             (r#"data: {"choices":[{"delta":{"tool_calls":[{}]}}]}"#, Meaning::Token),
-            (r#"data: {"type":"response.created"}"#, Meaning::Token),
+            (r#"data: {"type":"response.created"}"#, Meaning::Opening),
+            (r#"data: {"type":"response.output_text.delta","delta":"a"}"#, Meaning::Token),
+            (r#"data: {"type":"response.completed","response":{}}"#, Meaning::Done),
+            (
+                r#"data: {"type":"response.failed","response":{"error":{"code":"step_failed"}}}"#,
+                Meaning::Error { worker: true },
+            ),
+            (
+                r#"data: {"type":"response.failed","response":{"error":{"code":"timeout"}}}"#,
+                Meaning::Error { worker: false },
+            ),
+            ("event: message_start\ndata: {\"type\":\"message_start\"}", Meaning::Opening),
+            (r#"data: {"type":"content_block_delta"}"#, Meaning::Token),
+            (r#"data: {"type":"message_stop"}"#, Meaning::Done),
+            (r#"data: {"type":"error","error":{"type":"overloaded_error"}}"#, Meaning::Error { worker: true }),
+            (r#"data: {"type":"error","error":{"type":"invalid_request_error"}}"#, Meaning::Error { worker: false }),
             ("data: nonsense", Meaning::Token),
             (r#"data: {"error":{"type":"server_error","code":"step_failed"}}"#, Meaning::Error { worker: true }),
             (r#"data: {"error":{"type":"server_error","code":"aborted"}}"#, Meaning::Error { worker: false }),

@@ -14,7 +14,7 @@ mod stream;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{OriginalUri, Request, State as Extract};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -65,24 +65,33 @@ const WORKER_HEADER: &str = "x-forebay-worker";
 const MAX_ANSWER: usize = 64 << 20;
 
 /// Before the handlers of a server that has a model of its own and upstreams.
-pub async fn layer(Extract(relay): Extract<Relay>, request: Request, next: Next) -> Result<Response, ApiError> {
-    match relay.take(request).await? {
-        Taken::Ours(request) => Ok(next.run(request).await),
-        Taken::Answered(response) => Ok(response),
+pub async fn layer(Extract(relay): Extract<Relay>, request: Request, next: Next) -> Response {
+    let path = path(&request).path().to_owned();
+    match relay.take(request).await {
+        Ok(Taken::Ours(request)) => next.run(request).await,
+        Ok(Taken::Answered(response)) => response,
+        Err(error) => super::refused(&path, error),
     }
 }
 
 /// Everything, where there is no model but those of upstreams.
-pub async fn handle(Extract(relay): Extract<Relay>, request: Request) -> Result<Response, ApiError> {
-    match relay.take(request).await? {
-        Taken::Ours(request) => Err(super::no_route(request).await),
-        Taken::Answered(response) => Ok(response),
+pub async fn handle(Extract(relay): Extract<Relay>, request: Request) -> Response {
+    let path = path(&request).path().to_owned();
+    match relay.take(request).await {
+        Ok(Taken::Ours(request)) => super::no_route(request).await,
+        Ok(Taken::Answered(response)) => response,
+        Err(error) => super::refused(&path, error),
     }
+}
+
+/// As the client asked for it.
+fn path(request: &Request) -> Uri {
+    request.extensions().get::<OriginalUri>().map_or(request.uri(), |OriginalUri(uri)| uri).clone()
 }
 
 impl Relay {
     async fn take(&self, request: Request) -> Result<Taken, RequestError> {
-        let path = request.extensions().get::<OriginalUri>().map_or(request.uri(), |OriginalUri(uri)| uri).clone();
+        let path = path(&request);
         if request.method() == Method::GET {
             return Ok(self.models(path.path()).map_or(Taken::Ours(request), Taken::Answered));
         }

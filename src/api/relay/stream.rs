@@ -8,12 +8,13 @@ use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::stream::unfold;
+use serde_json::json;
 
 use super::ask::Ask;
 use super::event::{Meaning, Splitter, meaning};
 use super::{Attempt, Failure, Relay, error_of, is_stream, respond};
 use crate::api::metrics::StreamFault;
-use crate::api::{error, sse};
+use crate::api::{anthropic, error, sse};
 use crate::metrics::Route;
 use crate::request::RequestError;
 use crate::workers::breaker::Verdict;
@@ -39,7 +40,7 @@ struct Streamed {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Running,
-    /// `[DONE]` has come; what is left is the end of the body.
+    /// The last word has come; what is left is the end of the body.
     Done,
     /// The client has everything.
     Over,
@@ -92,16 +93,17 @@ impl Streamed {
                     self.lease.settle(Verdict::Success);
                     self.state = Progress::Over;
                 }
-                Ok(None) => self.broke(Fault::Cut("it ended before [DONE]".into())).await,
+                Ok(None) => self.broke(Fault::Cut("it ended before its last word".into())).await,
                 Err(fault) => self.broke(fault).await,
             }
         }
         self.ready.pop_front()
     }
 
-    /// Streams of completions end with `[DONE]`, or were cut; others end as they like.
+    /// Streams that we know end with a last word, or were cut; others end as they like.
     fn ends_quietly(&self) -> bool {
-        !matches!(self.ask.route(), Route::Completions | Route::Chat) && self.begun && self.splitter.is_whole()
+        let known = matches!(self.ask.route(), Route::Completions | Route::Chat | Route::Responses | Route::Messages);
+        !known && self.begun && self.splitter.is_whole()
     }
 
     /// Only the end of the body is still wanted, so that the connection can be used again.
@@ -137,6 +139,11 @@ impl Streamed {
                     self.lease.settle(Verdict::Uncounted);
                     self.count_error("upstream_error");
                     self.say(event);
+                    // There it is the last word; elsewhere `[DONE]` follows.
+                    if matches!(self.ask.route(), Route::Responses | Route::Messages) {
+                        self.state = Progress::Done;
+                        return;
+                    }
                 }
             }
         }
@@ -193,14 +200,26 @@ impl Streamed {
     fn fail(&mut self, error: RequestError) {
         self.count_error(error::face(&error).code);
         self.ready.extend(self.held.drain(..));
-        for data in [sse::data(&error::object(&error)), sse::DONE.to_owned()] {
-            self.ready.push_back(format!("data: {data}\n\n").into());
-        }
+        self.ready.push_back(last_words(self.ask.route(), &error));
         self.state = Progress::Over;
     }
 
     fn count_error(&self, code: &'static str) {
         self.fault.set();
         self.relay.front.metrics.error(code, self.ask.route());
+    }
+}
+
+/// An error in the form that the route's clients know, and the end.
+fn last_words(route: Route, error: &RequestError) -> Bytes {
+    match route {
+        Route::Messages => format!("event: error\ndata: {}\n\n", sse::data(&anthropic::error_object(error))).into(),
+        Route::Responses => {
+            let face = error::face(error);
+            // The response itself is the other server's, which cannot be asked any more.
+            let data = json!({"type": "error", "code": face.code, "message": error.to_string(), "param": null});
+            format!("event: error\ndata: {}\n\n", sse::data(&data)).into()
+        }
+        _ => format!("data: {}\n\ndata: {}\n\n", sse::data(&error::object(error)), sse::DONE).into(),
     }
 }

@@ -35,11 +35,12 @@ struct Plain {
 
 impl Plain {
     fn class(&self, item: &Item) -> usize {
-        if self.config.flush.priorities { item.priority.index() } else { 2 }
+        self.config.class(item.priority).index()
     }
 
     fn risen(&self, item: &Item, waited: Micros) -> usize {
-        let risen = if self.config.flush.priorities { waited.0 / self.config.aging.0 } else { 0 };
+        let rises = self.config.flush.priorities && item.priority != Priority::Batch;
+        let risen = if rises { waited.0 / self.config.aging.0 } else { 0 };
         self.class(item).saturating_sub(risen as usize)
     }
 
@@ -103,7 +104,7 @@ impl Plain {
         let waited = now.since(head.arrived);
         let class = self.class(head);
         let risen = self.config.flush.priorities && waited >= self.config.aging;
-        let firm = class == 0 || waited >= self.config.max_waits[class] || risen;
+        let firm = class == 0 || waited >= self.config.max_waits[class.min(3)] || risen;
         let chosen = if firm { head } else { self.queued.values().find(alike).unwrap_or(head) };
         let (seq, prompt) = (chosen.seq, chosen.prompt);
         bucket.get_or_insert(chosen.bucket);

@@ -98,7 +98,15 @@ impl World {
 
     pub fn situation(&self, idle: bool) -> Situation {
         let free_seats = SEATS - self.seated.len();
-        Situation { now: self.now, free_seats, seats: SEATS, idle, p99_ttft: self.p99_ttft, prices: None }
+        Situation {
+            now: self.now,
+            free_seats,
+            idle_seats: free_seats,
+            seats: SEATS,
+            idle,
+            p99_ttft: self.p99_ttft,
+            prices: None,
+        }
     }
 
     pub fn group(&mut self, op: &Op) -> Vec<Ask> {

@@ -3,7 +3,7 @@
 //! Plain loops, inlined into functions compiled for wider registers.
 
 use super::super::packed::halves::f16;
-use super::format::{Codes, Format, GROUP_CODES, Header, PANEL};
+use super::format::{Codes, Format, GROUP_CODES, Header, PANEL, SIGN};
 
 /// Scales of one group of a panel.
 #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
@@ -71,7 +71,7 @@ pub(super) fn halves(entry: &[u8], row: usize) -> [f32; PANEL] {
 #[inline(always)]
 pub(super) fn codes(codes: Codes, group: &[u8], out: &mut [u8; GROUP_CODES]) {
     if codes == Codes::Eight {
-        out.copy_from_slice(&group[..GROUP_CODES]);
+        out.iter_mut().zip(group).for_each(|(out, code)| *out = code ^ SIGN);
         return;
     }
     let (four, high) = group.split_at(GROUP_CODES / 2);
@@ -103,7 +103,7 @@ pub(super) fn codes(codes: Codes, group: &[u8], out: &mut [u8; GROUP_CODES]) {
 /// The inverse of [`codes`], for repacking.
 pub(super) fn narrow(codes: Codes, wide: &[u8; GROUP_CODES], group: &mut [u8]) {
     if codes == Codes::Eight {
-        group.copy_from_slice(wide);
+        group.iter_mut().zip(wide).for_each(|(code, wide)| *code = wide ^ SIGN);
         return;
     }
     let (four, high) = group.split_at_mut(GROUP_CODES / 2);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header: the scales of all groups, as narrow as in the file        codes: group after group of 32 inputs
-//! ├ d [16 × f16], m [16 × f16] per block                            ├ planes of 4, 4+1, 4+2 or 8 bits
+//! ├ d [16 × f16], m [16 × f16] per block                            ├ planes of 4, 4+1, 4+2 or 8 bits (these signed)
 //! └ K-quants: per group 16 bytes of scales, 16 of mins              └ byte j·64 + 4·n + i: input 4·j + i of output n
 //! ```
 //! Four bits: byte `b` of a group's 256 holds byte `b` of the eight-bit layout in its low half and byte `b + 256` in its
@@ -17,6 +17,9 @@ pub(super) const PANEL: usize = 16;
 pub(super) const GROUP: usize = 32;
 /// Eight-bit codes of one group of a panel.
 pub(super) const GROUP_CODES: usize = PANEL * GROUP;
+
+/// What codes of eight bits differ by from how they lie in a panel: as signed bytes, with their offset of 128 taken off.
+pub(super) const SIGN: u8 = 0x80;
 
 /// How a weight follows from its code, an unsigned integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

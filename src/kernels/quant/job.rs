@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::super::isa::Isa;
 use super::super::parallel::Columns;
 use super::expand::GroupScales;
 use super::format::{GROUP_CODES, Scheme};
@@ -14,17 +15,20 @@ pub(super) struct Job<'a> {
     /// What a group's sum of codes adds to its dot product, computed once for all outputs. `Symmetric`, `[T, groups]`:
     /// minus the offset times the sum, to start the integer sum from. `Affine`, `[T, groups]`: the bits of the sum as `f32`.
     /// `Super`: pairs of sums of 16 bits each, of two groups, `[T, groups / 2]`, or, with an offset, of a group's halves,
-    /// `[T, groups]`.
+    /// `[T, groups]`. Empty where tiles have all that is needed.
     pub terms: &'a [i32],
     pub out: Columns<'a>,
 }
 
 impl<'a> Job<'a> {
     /// `out` is `[T, outputs]`.
-    pub fn new(rows: &'a Rows, panels: &'a Panels, out: &'a mut [f32], terms: &'a mut Vec<i32>) -> Job<'a> {
+    pub fn new(isa: Isa, rows: &'a Rows, panels: &'a Panels, out: &'a mut [f32], terms: &'a mut Vec<i32>) -> Job<'a> {
         assert_eq!(rows.inputs(), panels.inputs(), "inputs of rows and weights");
         assert_eq!(out.len(), rows.count() * panels.outputs(), "length of the output");
         terms.clear();
+        if rows.in_tiles(isa) {
+            return Job { rows, panels, terms, out: Columns::new(out, panels.outputs()) };
+        }
         match panels.format.scheme {
             Scheme::Symmetric { offset } => terms.extend(rows.sums.iter().map(|sums| -offset * (sums[0] + sums[1]))),
             Scheme::Affine => {
@@ -41,7 +45,7 @@ impl<'a> Job<'a> {
 }
 
 /// Two numbers of 16 bits, the first one low.
-fn pair(first: i32, second: i32) -> i32 {
+pub(super) fn pair(first: i32, second: i32) -> i32 {
     first & 0xffff | second << 16
 }
 

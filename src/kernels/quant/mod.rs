@@ -11,15 +11,15 @@
 //! of 256 go to [`superblock`], where a block's dot product is one exact integer. So every path, every number of rows and
 //! every number of threads gives the same bits.
 //!
-//! Measured on two cores of a Xeon (AVX-512 VNNI: at most 1,900 GOPS; plain reads: 32 GB/s), 1024 inputs, 3072 outputs, the
-//! best of several runs beside other work, in GOPS:
+//! Measured on two cores of a Xeon (AVX-512 VNNI: at most 1,900 GOPS; plain reads: 32 GB/s for one core), 3072 inputs, 1024
+//! outputs, weights from memory, the best of several runs beside other work, in GOPS:
 //!
 //! | rows | Q4_K | Q6_K | Q8_0 | |
 //! |---|---|---|---|---|
-//! | 1 | 200 | 130 | 93 | 47 to 58 GB/s of weights |
-//! | 8 | 680 | 550 | 560 | |
-//! | 32 | 900 | 690 | 730 | AVX-512 alone: Q4_K 695, Q6_K 430 |
-//! | 512 | 1,210 | 1,170 | 890 | AVX-512 alone: Q4_K 706, Q6_K 480 |
+//! | 1 | 176 | 111 | 100 | 46 to 53 GB/s of weights |
+//! | 8 | 637 | 501 | 665 | Q8_0: 44 GB/s |
+//! | 32 | 1,181 | 1,049 | 1,127 | |
+//! | 512 | 1,264 | 1,819 | 1,200 | AVX-512 alone: Q4_K 706, Q6_K 480 |
 //!
 //! On the same machine AVX2 reaches 167 and 300 (Q4_K, one and eight rows). Against unpacking to `f32` in scalar loops, as
 //! it was before: 14 to 48 times for one row, 44 to 109 times from 8 rows on.
@@ -78,7 +78,7 @@ pub fn matmul_on(isa: Isa, rows: &Rows, panels: &Panels, y: &mut [f32]) {
         return;
     }
     TERMS.with_borrow_mut(|terms| {
-        let job = Job::new(rows, panels, y, terms);
+        let job = Job::new(isa, rows, panels, y, terms);
         let cost = rows.count() * panels.outputs() * panels.inputs();
         for_each_range(panels.count(), dispatch::TOGETHER, cost, |range| {
             SCRATCH.with_borrow_mut(|scratch| dispatch::panels(isa, &job, range, scratch));

@@ -90,6 +90,7 @@ impl Panels {
     }
 
     /// Header and codes of a panel.
+    #[inline(always)]
     pub(super) fn panel(&self, index: usize) -> (&[u8], &[u8]) {
         let bytes = self.format.panel_bytes(self.groups);
         self.bytes[index * bytes..][..bytes].split_at(self.format.header_bytes(self.groups))

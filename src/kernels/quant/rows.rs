@@ -24,6 +24,9 @@ pub struct Rows {
     /// The same for AMX, which takes rows by 16; empty elsewhere and for few rows.
     #[cfg(target_arch = "x86_64")]
     pub(super) tiles: super::amx::Tiles,
+    /// Beside weights in blocks of 256.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) pairs: super::superblock::amx::Pairs,
 }
 
 /// How many inputs are rounded in the same steps. As ggml has it, so that the same file gives the same roundings and, but
@@ -91,6 +94,9 @@ impl Rows {
             let mut tiles = std::mem::take(&mut self.tiles);
             tiles.fill(isa, self);
             self.tiles = tiles;
+            let mut pairs = std::mem::take(&mut self.pairs);
+            pairs.fill(isa, self);
+            self.pairs = pairs;
         }
     }
 
@@ -104,6 +110,14 @@ impl Rows {
         for (((x, codes), scale), left) in groups.zip(left.as_chunks_mut::<GROUP>().0) {
             *left = std::array::from_fn(|k| f32::from(codes[k]).mul_add(-scale, x[k]));
         }
+    }
+
+    /// Whether tiles are what products on `isa` read.
+    pub(super) fn in_tiles(&self, isa: Isa) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return isa == Isa::Amx && !(self.tiles.is_empty() && self.pairs.is_empty());
+        #[cfg(not(target_arch = "x86_64"))]
+        return isa == Isa::Amx;
     }
 
     pub(super) fn groups(&self) -> usize {

@@ -30,6 +30,15 @@ pub(super) struct Plan<'a> {
 }
 
 impl Cpu {
+    /// These rows of `x`, each of `width`.
+    fn rows(&self, x: &Buffer, rows: &[usize], width: usize) -> Buffer {
+        let mut out = self.buffers.take(rows.len() * width);
+        for (out, row) in out.chunks_exact_mut(width).zip(rows) {
+            out.copy_from_slice(&x[row * width..][..width]);
+        }
+        out
+    }
+
     fn add_bias(&self, y: &mut Buffer, bias: Option<&Vec<f32>>) {
         if let Some(bias) = bias {
             for row in y.chunks_exact_mut(bias.len()) {
@@ -152,16 +161,14 @@ impl Backend for Cpu {
     }
 
     fn select(&self, x: Buffer, plan: &Plan<'_>) -> Result<Buffer> {
-        let rows = plan.step.tokens.len();
-        if plan.step.selected.len() == rows {
+        if plan.step.selected.len() == plan.step.tokens.len() {
             return Ok(x);
         }
-        let width = x.len() / rows;
-        let mut out = self.buffers.take(plan.step.selected.len() * width);
-        for (out, row) in out.chunks_exact_mut(width).zip(&plan.step.selected) {
-            out.copy_from_slice(&x[row * width..][..width]);
-        }
-        Ok(out)
+        Ok(self.rows(&x, &plan.step.selected, x.len() / plan.step.tokens.len()))
+    }
+
+    fn pick(&self, x: &Buffer, rows: &[usize], width: usize) -> Result<Buffer> {
+        Ok(self.rows(x, rows, width))
     }
 
     fn read(&self, x: Buffer) -> Result<Vec<f32>> {

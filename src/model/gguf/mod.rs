@@ -26,7 +26,7 @@ use super::weights::Bytes;
 use header::{Header, Refusal, TensorInfo};
 use keys::Keys;
 
-pub(super) use spec::{architecture, read_spec};
+pub(super) use spec::{architecture, read_pooling, read_spec};
 pub(super) use tensors::GgufWeights;
 pub(super) use vocab::read_vocab;
 

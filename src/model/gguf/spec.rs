@@ -6,6 +6,7 @@ use crate::kernels::packed::{self, Packing};
 use crate::model::arch::{FACTOR, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, THETA};
 use crate::model::error::{LoadError, TensorRule};
 use crate::model::spec::{Activation, Bias, DecoderSpec, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling};
+use crate::request::Pooling;
 
 type Adapt = fn(&mut DecoderSpec, &Gguf) -> Result<(), LoadError>;
 
@@ -35,6 +36,18 @@ pub(in crate::model) fn read_spec(file: &Gguf) -> Result<DecoderSpec, LoadError>
     let mut spec = base(file, &Prefixed { keys: file.keys(), architecture: name })?;
     adapt(&mut spec, file)?;
     Ok(spec)
+}
+
+/// How hidden states are pooled, where the file says it: llama.cpp's numbers.
+pub(in crate::model) fn read_pooling(file: &Gguf) -> Result<Option<Pooling>, LoadError> {
+    let key = format!("{}.pooling_type", architecture(file)?);
+    Ok(match file.keys().integer(&key, 0..=4)? {
+        Some(1) => Some(Pooling::Mean),
+        Some(2) => Some(Pooling::Cls),
+        Some(3) => Some(Pooling::Last),
+        // None, or a rank, for which it needs another head.
+        _ => None,
+    })
 }
 
 /// Llama, and Mistral with its window.

@@ -89,6 +89,9 @@ impl Checkpoint {
 
     /// The tensor `name`, once its shape and dtype are found to be right.
     pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Numbers, LoadError> {
+        // Checkpoints of embedding models are saved without the head that stands above `model.`.
+        let bare = name.strip_prefix("model.").filter(|bare| self.places.contains_key(*bare));
+        let name = bare.filter(|_| !self.places.contains_key(name)).unwrap_or(name);
         let Some(&place) = self.places.get(name) else {
             let (path, tensor) = (self.described_by.clone(), name.to_string());
             return Err(LoadError::Tensor { path, tensor, rule: TensorRule::Missing });

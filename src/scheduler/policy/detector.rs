@@ -1,6 +1,6 @@
 //! Which sessions decode together.
 
-use crate::units::{SeqId, TokenId};
+use crate::units::SeqId;
 
 use super::SessionView;
 
@@ -9,7 +9,7 @@ use super::SessionView;
 pub struct BatchSessionInfo {
     pub id: SeqId,
     pub decoding: bool,
-    pub current_token: Option<TokenId>,
+    pub has_token: bool,
     /// Tokens that it computes in the batch.
     pub tokens: usize,
 }
@@ -17,14 +17,14 @@ pub struct BatchSessionInfo {
 impl BatchSessionInfo {
     /// Only who decodes and has the token that its step reads can join a batch.
     pub fn is_eligible(&self) -> bool {
-        self.decoding && self.current_token.is_some()
+        self.decoding && self.has_token
     }
 }
 
 impl From<&SessionView> for BatchSessionInfo {
     fn from(session: &SessionView) -> BatchSessionInfo {
-        let SessionView { id, decoding, current_token, .. } = *session;
-        BatchSessionInfo { id, decoding, current_token, tokens: 1 }
+        let SessionView { id, decoding, has_token, .. } = *session;
+        BatchSessionInfo { id, decoding, has_token, tokens: 1 }
     }
 }
 

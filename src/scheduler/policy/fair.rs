@@ -7,7 +7,7 @@ use crate::units::SeqId;
 use super::{SchedulingPlan, SessionView, prefills};
 
 /// Each decoding sequence holds a numbered ticket. Who was served draws a new one, so the lowest number has waited longest.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RoundRobin {
     tickets: HashMap<SeqId, u64>,
     next: u64,

@@ -13,7 +13,7 @@ mod throughput_first;
 
 use thiserror::Error;
 
-use crate::units::{SeqId, TokenId};
+use crate::units::SeqId;
 
 pub use detector::{BatchDetector, BatchGroup, BatchSessionInfo};
 
@@ -104,8 +104,8 @@ pub struct SessionView {
     pub id: SeqId,
     /// All its tokens but the one drawn last are computed.
     pub decoding: bool,
-    /// The token that its next decode step reads.
-    pub current_token: Option<TokenId>,
+    /// The token that its next decode step reads is there, or is being drawn.
+    pub has_token: bool,
     pub generated: usize,
     /// Place in the order of submission.
     pub arrival: u64,
@@ -124,13 +124,13 @@ pub struct SchedulingPlan {
 }
 
 /// A policy and what it remembers from tick to tick.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PolicyExecutor {
     config: PolicyConfig,
     memory: Memory,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Memory {
     Fair(fair::RoundRobin),
     LatencyFirst,

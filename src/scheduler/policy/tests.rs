@@ -9,11 +9,11 @@ fn config(kind: PolicyKind) -> PolicyConfig {
 }
 
 fn decoding(id: u64, generated: usize) -> SessionView {
-    SessionView { id: SeqId(id), decoding: true, current_token: Some(5), generated, arrival: id, prefill_remaining: 0 }
+    SessionView { id: SeqId(id), decoding: true, has_token: true, generated, arrival: id, prefill_remaining: 0 }
 }
 
 fn prompt(id: u64) -> SessionView {
-    SessionView { decoding: false, current_token: None, prefill_remaining: 10, ..decoding(id, 0) }
+    SessionView { decoding: false, has_token: false, prefill_remaining: 10, ..decoding(id, 0) }
 }
 
 fn ids(ids: &[SeqId]) -> Vec<u64> {
@@ -147,7 +147,7 @@ fn not_decoding_filtered() {
 #[test]
 fn no_token_filtered() {
     let detector = BatchDetector { min_batch: 1, max_batch: 8 };
-    let tokenless = BatchSessionInfo { current_token: None, ..info(&decoding(1, 1)) };
+    let tokenless = BatchSessionInfo { has_token: false, ..info(&decoding(1, 1)) };
     let groups = detector.detect(&[tokenless, info(&decoding(2, 1))]);
     assert_eq!(groups[0].session_ids, [SeqId(2)]);
 }
@@ -187,7 +187,7 @@ fn names_and_checks() {
 
 fn any_session() -> impl Strategy<Value = SessionView> {
     (0u64..40, any::<bool>(), any::<bool>(), 0usize..50).prop_map(|(id, decoding_now, token, generated)| SessionView {
-        current_token: token.then_some(1),
+        has_token: token,
         decoding: decoding_now,
         prefill_remaining: usize::from(!decoding_now) * 7,
         ..decoding(id, generated)

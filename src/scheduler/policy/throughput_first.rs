@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::{BatchDetector, BatchSessionInfo, PolicyConfig, SchedulingPlan, SessionView, prefills};
 
 /// The decode burst under way.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Burst {
     detector: BatchDetector,
     budget_ticks: usize,

@@ -4,8 +4,8 @@
 use std::arch::asm;
 use std::marker::PhantomData;
 
-use super::super::format::{GROUP, PANEL};
-use super::ROWS;
+use super::super::format::{GROUP, GROUP_CODES, PANEL};
+use super::cut::ROWS;
 
 /// What `ldtilecfg` reads: palette 1, bytes per row from byte 16 on, rows from byte 48 on.
 #[repr(C, align(64))]
@@ -61,22 +61,29 @@ impl Configured {
         Configured { here: PhantomData }
     }
 
-    /// For groups of 32 inputs: 0 and 1 sums, 4 and 6 activations, 5 and 7 weights.
+    /// For groups of 32 inputs of `rows` rows: 0 and 1 sums, 4 and 6 activations, 5 and 7 weights.
     ///
     /// # Safety
-    /// The system has granted AMX.
-    pub unsafe fn groups() -> Configured {
-        let (x, w) = ((ROWS as u8, GROUP as u8), ((GROUP / 4) as u8, 64));
+    /// The system has granted AMX; rows are at most 16.
+    pub unsafe fn groups(rows: usize) -> Configured {
+        let (sums, x, w) = ((rows as u8, 64), (rows as u8, GROUP as u8), ((GROUP / 4) as u8, 64));
         // SAFETY: as the caller promises; the sizes are those of tiles.
         unsafe {
-            Configured::new(&[(0, 16, 64), (1, 16, 64), (4, x.0, x.1), (5, w.0, w.1), (6, x.0, x.1), (7, w.0, w.1)])
+            Configured::new(&[
+                (0, sums.0, sums.1),
+                (1, sums.0, sums.1),
+                (4, x.0, x.1),
+                (5, w.0, w.1),
+                (6, x.0, x.1),
+                (7, w.0, w.1),
+            ])
         }
     }
 
     /// One group, after [`Configured::groups`].
     ///
     /// # Safety
-    /// `x` points at 16 rows of 32 bytes, `codes` at 512 bytes, `sums` has room for a tile.
+    /// `x` points at as many rows of 32 bytes as are configured, `codes` at 512 bytes, `sums` has room for a tile.
     #[inline]
     pub unsafe fn one(&self, x: *const i8, codes: *const u8, sums: *mut i32) {
         // SAFETY: a value of this type says that AMX is there and configured; the rest is the caller's promise.
@@ -96,11 +103,29 @@ impl Configured {
     /// Two groups, after [`Configured::groups`]: two products at once, so that one's latency hides behind the other's.
     ///
     /// # Safety
-    /// As for [`Configured::one`], for two groups and two tiles.
+    /// `x` and `codes` point at groups of which those from the `FROM`th on are meant; else as for [`Configured::one`], for
+    /// two groups, `LINES` rows apart in `x`, and two tiles.
     #[inline(always)]
-    pub unsafe fn two(&self, x: *const i8, codes: *const u8, sums: *mut i32) {
+    pub unsafe fn two<const LINES: usize, const FROM: usize>(&self, x: *const i8, codes: *const u8, sums: *mut i32) {
         // SAFETY: as in `one`.
-        unsafe { pair(x, codes, sums) }
+        unsafe {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tileloadd tmm4, [{x} + {row} + {X}]",
+                "tileloadd tmm5, [{codes} + {line} + {CODES}]",
+                "tdpbssd tmm0, tmm4, tmm5",
+                "tileloadd tmm6, [{x} + {row} + {OTHER_X}]",
+                "tileloadd tmm7, [{codes} + {line} + {OTHER_CODES}]",
+                "tdpbssd tmm1, tmm6, tmm7",
+                "tilestored [{sums} + {line}], tmm0",
+                "tilestored [{sums} + {line} + 1024], tmm1",
+                x = in(reg) x, codes = in(reg) codes, sums = in(reg) sums,
+                X = const FROM * LINES * GROUP, OTHER_X = const (FROM + 1) * LINES * GROUP,
+                CODES = const FROM * GROUP_CODES, OTHER_CODES = const (FROM + 1) * GROUP_CODES,
+                row = in(reg) GROUP, line = in(reg) 64usize, options(nostack, preserves_flags),
+            );
+        }
     }
 }
 
@@ -108,32 +133,5 @@ impl Drop for Configured {
     fn drop(&mut self) {
         // SAFETY: AMX is there. Empty tile registers need not be saved when the thread is interrupted.
         unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) }
-    }
-}
-
-/// Tiles at `x` and `X` bytes further on, times those at `codes` and `CODES` bytes further on: the next group's.
-///
-/// # Safety
-/// As for [`Configured::two`].
-#[inline(always)]
-unsafe fn pair(x: *const i8, codes: *const u8, sums: *mut i32) {
-    const X: usize = ROWS * GROUP;
-    const CODES: usize = PANEL * GROUP;
-    // SAFETY: as the caller promises.
-    unsafe {
-        asm!(
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tileloadd tmm4, [{x} + {row}]",
-            "tileloadd tmm5, [{codes} + {line}]",
-            "tdpbssd tmm0, tmm4, tmm5",
-            "tileloadd tmm6, [{x} + {row} + {X}]",
-            "tileloadd tmm7, [{codes} + {line} + {CODES}]",
-            "tdpbssd tmm1, tmm6, tmm7",
-            "tilestored [{sums} + {line}], tmm0",
-            "tilestored [{sums} + {line} + 1024], tmm1",
-            x = in(reg) x, codes = in(reg) codes, sums = in(reg) sums, X = const X, CODES = const CODES,
-            row = in(reg) GROUP, line = in(reg) 64usize, options(nostack, preserves_flags),
-        );
     }
 }

@@ -55,7 +55,7 @@ pub(in super::super) trait Load {
     const BYTES: usize;
     /// Values of `j` whose products may be added in 16 bits.
     const STEPS: usize;
-    /// Codes too large for `vpmaddubsw`, which adds two products in 16 bits.
+    /// Codes too large for `vpmaddubsw`, which adds two products in 16 bits; they are signed.
     const LARGE: bool = false;
 
     /// Codes of inputs `4·j..` and `16 + 4·j..`, four of each of the outputs `8·h..8·h + 8`, as bytes.

@@ -2,7 +2,7 @@
 //!
 //! Without `vpdpbusd`, `vpmaddubsw` adds two products of an unsigned and a signed byte in 16 bits. Codes of four bits
 //! leave room for a whole group there, those of five for half of one; eight bits would saturate, so their sign goes over
-//! to the activations and their magnitude, at most 128, fits.
+//! to the activations and their magnitude, at most 128, fits. With `vpdpbusd` they get their offset back.
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX2
 
@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::expand::GroupScales;
-use super::format::{Codes, GROUP, PANEL, Scheme};
+use super::format::{Codes, GROUP, PANEL, SIGN, Scheme};
 use super::job::{Job, Scratch, blocks};
 use load::{Eight, Five, Four, LANES, Load};
 
@@ -153,7 +153,11 @@ unsafe fn dots<L: Load, const VNNI: bool, const R: usize>(
         for first in (0..4).step_by(L::STEPS) {
             let mut narrow = [_mm256_setzero_si256(); R];
             for j in first..first + L::STEPS {
-                let (low, high) = L::quads(codes, j, h);
+                let (mut low, mut high) = L::quads(codes, j, h);
+                if VNNI && L::LARGE {
+                    let sign = _mm256_set1_epi8(SIGN as i8);
+                    (low, high) = (_mm256_xor_si256(low, sign), _mm256_xor_si256(high, sign));
+                }
                 for r in 0..R {
                     let (x_low, x_high) = (quad(r, j), quad(r, 4 + j));
                     if VNNI {
@@ -183,8 +187,7 @@ unsafe fn dots<L: Load, const VNNI: bool, const R: usize>(
 #[target_feature(enable = "avx2")]
 fn pairs<L: Load>(codes: __m256i, x: __m256i) -> __m256i {
     if L::LARGE {
-        let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
-        _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+        _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes))
     } else {
         _mm256_maddubs_epi16(codes, x)
     }

@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::super::expand::GroupScales;
-use super::super::format::{Codes, Format, GROUP_CODES, Header, PANEL};
+use super::super::format::{Codes, Format, GROUP_CODES, Header, PANEL, SIGN};
 use super::super::job::GroupCodes;
 
 /// How far ahead weights are asked for.
@@ -52,7 +52,7 @@ pub(in super::super) fn codes(codes: Codes, offset: u8, groups: &[u8], out: &mut
         Codes::Four => widen::<Four>(offset, groups, out),
         Codes::Five => widen::<Five>(offset, groups, out),
         Codes::Six => widen::<Six>(offset, groups, out),
-        Codes::Eight => widen::<Eight>(offset, groups, out),
+        Codes::Eight => widen::<Signed>(offset, groups, out),
     }
 }
 
@@ -89,7 +89,10 @@ pub(in super::super) trait Load {
 pub(in super::super) struct Four;
 pub(in super::super) struct Five;
 pub(in super::super) struct Six;
+/// Bytes that were unpacked.
 pub(in super::super) struct Eight;
+/// Eight bits as they lie in a panel.
+pub(in super::super) struct Signed;
 
 impl Load for Four {
     const BYTES: usize = Codes::Four.bytes();
@@ -157,6 +160,19 @@ impl Load for Eight {
             let group = group.add(64 * j);
             (_mm512_loadu_si512(group.cast()), _mm512_loadu_si512(group.add(GROUP_CODES / 2).cast()))
         }
+    }
+}
+
+impl Load for Signed {
+    const BYTES: usize = Codes::Eight.bytes();
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn quads(group: *const u8, j: usize) -> (__m512i, __m512i) {
+        let sign = _mm512_set1_epi8(SIGN as i8);
+        // SAFETY: as the caller promises.
+        let (low, high) = unsafe { Eight::quads(group, j) };
+        (_mm512_xor_si512(low, sign), _mm512_xor_si512(high, sign))
     }
 }
 

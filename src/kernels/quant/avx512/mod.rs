@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::format::{Codes, Scheme};
 use super::job::{Job, Scratch};
 use block::{Affine, Symmetric, Weights, rows};
-use load::{Eight, Five, Four};
+use load::{Eight, Five, Four, Signed};
 
 /// Up to this many rows the weights are unpacked inside the block.
 const FEW_ROWS: usize = 32;
@@ -49,7 +49,7 @@ fn few_rows(job: &Job, index: usize, scratch: &mut Scratch) {
         (Codes::Four, _) => rows::<Four, Affine, 1>(job, &weights),
         (Codes::Five, Scheme::Symmetric { .. }) => rows::<Five, Symmetric, 1>(job, &weights),
         (Codes::Five, _) => rows::<Five, Affine, 1>(job, &weights),
-        (Codes::Six | Codes::Eight, _) => rows::<Eight, Symmetric, 1>(job, &weights),
+        (Codes::Six | Codes::Eight, _) => rows::<Signed, Symmetric, 1>(job, &weights),
     }
 }
 

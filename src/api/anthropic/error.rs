@@ -1,0 +1,57 @@
+//! Anthropic's error object, of the same table of errors.
+
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::api::error::{ErrorCode, face};
+use crate::request::RequestError;
+
+/// The body of an error, and the data of an error's event.
+pub fn object(error: &RequestError) -> Value {
+    json!({"type": "error", "error": {"type": kind(error), "message": error.to_string()}})
+}
+
+/// Anthropic's `type`, by status.
+fn kind(error: &RequestError) -> &'static str {
+    match face(error).status.as_u16() {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 => "overloaded_error",
+        408 | 504 => "timeout_error",
+        400..=499 => "invalid_request_error",
+        _ => "api_error",
+    }
+}
+
+/// A [`RequestError`] as what a handler of these routes returns: the same status and headers as anywhere, another body.
+#[derive(Debug, PartialEq)]
+pub struct MessagesError(pub RequestError);
+
+impl From<RequestError> for MessagesError {
+    fn from(error: RequestError) -> MessagesError {
+        MessagesError(error)
+    }
+}
+
+impl IntoResponse for MessagesError {
+    fn into_response(self) -> Response {
+        let face = face(&self.0);
+        let mut response = (face.status, axum::Json(object(&self.0))).into_response();
+        let headers = response.headers_mut();
+        if let Some(seconds) = face.retry_after_s {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if face.never_retry {
+            headers.insert("x-should-retry", HeaderValue::from_static("false"));
+        }
+        if face.close {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.extensions_mut().insert(ErrorCode(face.code));
+        response
+    }
+}

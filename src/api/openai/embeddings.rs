@@ -1,0 +1,139 @@
+//! `POST /v1/embeddings`.
+
+use axum::Json;
+use axum::extract::{Request, State as Extract};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::head::Head;
+use super::params::{Fields, wrong};
+use super::prompts::prompts;
+use super::rename::renamed;
+use super::sampling::check_model;
+use super::wire;
+use crate::api::State;
+use crate::api::error::ApiError;
+use crate::api::extract::read_object;
+use crate::api::openapi::shapes::embeddings::{EmbeddingList, EmbeddingRequest};
+use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
+use crate::generate::{Embedded, normalised};
+use crate::request::{Goal, Prompt, RawRequest, RequestError};
+
+/// As OpenAI has it.
+pub const MAX_INPUTS: usize = 2_048;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    Float,
+    /// Little-endian `f32`, which openai-python asks for by itself.
+    Base64,
+}
+
+struct Asked {
+    raws: Vec<RawRequest>,
+    encoding: Encoding,
+    dimensions: usize,
+    ignored: Vec<String>,
+}
+
+/// Makes vectors of texts.
+#[utoipa::path(
+    post,
+    path = "/v1/embeddings",
+    operation_id = "embeddings",
+    tag = "openai",
+    params(Strictness, RequestHeaders),
+    request_body = EmbeddingRequest,
+    responses((status = 200, description = "A vector of length 1 for each input", body = EmbeddingList)),
+)]
+pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
+    let head = Head::read(&state, request.uri(), request.headers(), "embd-")?;
+    head.refuse_conversation()?;
+    let fields = Fields::new(read_object(request, state.body).await?);
+    let asked = parse(&state, &head, fields).map_err(in_our_words)?;
+    let vectors = embed(&state, asked.raws).await.map_err(in_our_words)?;
+    let mut body = list(&state, &vectors, asked.encoding, asked.dimensions);
+    if head.traced {
+        body["forebay_trace"] = wire::trace(&state.workers, &head.id).await;
+    }
+    let mut response = Json(body).into_response();
+    wire::name_ignored(&mut response, asked.ignored);
+    Ok(response)
+}
+
+/// The inputs of embeddings are called `input`.
+fn in_our_words(error: RequestError) -> RequestError {
+    renamed(error, |param| (param == "prompt").then(|| "input".to_owned()))
+}
+
+fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
+    check_model(state, &mut fields)?;
+    let inputs = prompts("input", fields.take("input"), MAX_INPUTS)?;
+    let encoding = match fields.string("encoding_format")?.as_deref() {
+        None | Some("float") => Encoding::Float,
+        Some("base64") => Encoding::Base64,
+        Some(other) => return Err(wrong("encoding_format", "float or base64", &json!(other))),
+    };
+    let width = state.generator.embeddings().width;
+    let dimensions = match fields.integer("dimensions")? {
+        None => width,
+        Some(count) => usize::try_from(count).ok().filter(|count| (1..=width).contains(count)).ok_or_else(|| {
+            RequestError::invalid("dimensions", format!("must be between 1 and {width}, got {count}"))
+        })?,
+    };
+    let raw = take_embedding(state, head, &mut fields)?;
+    let raws = inputs.into_iter().map(|prompt| RawRequest { prompt, ..raw.clone() }).collect();
+    Ok(Asked { raws, encoding, dimensions, ignored: fields.finish(head.strict)? })
+}
+
+/// A request for the vector of a prompt, all but the prompt.
+pub fn take_embedding(state: &State, head: &Head, fields: &mut Fields) -> Result<RawRequest, RequestError> {
+    let mut raw = RawRequest {
+        goal: Goal::Embedding(state.generator.embeddings().pooling),
+        prompt: Prompt::default(),
+        truncate_prompt_tokens: fields.integer("truncate_prompt_tokens")?,
+        cache_prompt: fields.optional_flag("cache_prompt")?,
+        cache_salt: fields.string("cache_salt")?,
+        strict: head.strict,
+        ..RawRequest::default()
+    };
+    head.complete(fields, &mut raw)?;
+    Ok(raw)
+}
+
+/// Room for all before any is tokenised; then all wait in the queue together.
+pub async fn embed(state: &State, raws: Vec<RawRequest>) -> Result<Vec<Embedded>, RequestError> {
+    let admitted = raws.into_iter().map(|raw| state.generator.admit(raw)).collect::<Result<Vec<_>, _>>()?;
+    state.generator.embed(admitted).await
+}
+
+fn list(state: &State, vectors: &[Embedded], encoding: Encoding, dimensions: usize) -> Value {
+    let object = |(index, embedded): (usize, &Embedded)| {
+        let vector = normalised(&embedded.vector, dimensions);
+        let embedding = match encoding {
+            Encoding::Float => json!(vector),
+            Encoding::Base64 => {
+                json!(STANDARD.encode(vector.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()))
+            }
+        };
+        json!({"object": "embedding", "index": index, "embedding": embedding})
+    };
+    json!({
+        "object": "list",
+        "data": vectors.iter().enumerate().map(object).collect::<Vec<_>>(),
+        "model": state.generator.model_id(),
+        "usage": usage(vectors),
+    })
+}
+
+pub fn usage(vectors: &[Embedded]) -> Value {
+    let sum = |of: fn(&Embedded) -> usize| vectors.iter().map(of).sum::<usize>();
+    let prompt_tokens = sum(|embedded| embedded.prompt_tokens);
+    json!({
+        "prompt_tokens": prompt_tokens,
+        "total_tokens": prompt_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(|embedded| embedded.cached_tokens)},
+    })
+}

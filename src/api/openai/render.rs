@@ -1,0 +1,70 @@
+//! `POST /v1/chat/completions/render` and `POST /v1/chat/completions/input_tokens`: what the model would read, without running
+//! it. The body is a chat's, and is checked as one.
+
+use axum::Json;
+use axum::extract::{Request, State as Extract};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::chat;
+use super::head::Head;
+use super::params::Fields;
+use super::wire;
+use crate::api::State;
+use crate::api::error::ApiError;
+use crate::api::extract::read_object;
+use crate::api::openapi::shapes::chat::ChatRequest;
+use crate::api::openapi::shapes::parameters::Strictness;
+use crate::api::openapi::shapes::responses::InputTokens;
+use crate::api::openapi::shapes::tokens::Rendered;
+use crate::units::TokenId;
+
+/// The text that a chat's template makes of it, and its tokens.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions/render",
+    operation_id = "render_chat",
+    tag = "openai",
+    params(Strictness),
+    request_body = ChatRequest,
+    responses((status = 200, description = "What the model would read", body = Rendered)),
+)]
+pub async fn render(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
+    let (tokens, ignored) = rendered(&state, request).await?;
+    let body = json!({
+        "object": "chat.completion.render",
+        "model": state.generator.model_id(),
+        "prompt": state.generator.spell_prompt(&tokens)?,
+        "token_ids": tokens,
+        "count": tokens.len(),
+        "max_model_len": state.generator.limits().max_model_len,
+    });
+    Ok(answer(body, ignored))
+}
+
+/// Counts the tokens of a chat's prompt.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions/input_tokens",
+    operation_id = "chat_input_tokens",
+    tag = "openai",
+    params(Strictness),
+    request_body = ChatRequest,
+    responses((status = 200, description = "Their number", body = InputTokens)),
+)]
+pub async fn input_tokens(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
+    let (tokens, ignored) = rendered(&state, request).await?;
+    Ok(answer(json!({"object": "response.input_tokens", "input_tokens": tokens.len()}), ignored))
+}
+
+async fn rendered(state: &State, request: Request) -> Result<(Vec<TokenId>, Vec<String>), ApiError> {
+    let head = Head::read(state, request.uri(), request.headers(), "render-")?;
+    let asked = chat::parse(state, &head, Fields::new(read_object(request, state.body).await?))?;
+    Ok((state.generator.prompt_tokens(&asked.raw).await?, asked.ignored))
+}
+
+fn answer(body: Value, ignored: Vec<String>) -> Response {
+    let mut response = Json(body).into_response();
+    wire::name_ignored(&mut response, ignored);
+    response
+}

@@ -1,0 +1,152 @@
+//! Answers of one choice told as named events, or whole: what `/v1/responses` and `/v1/messages` share.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use axum::response::Response;
+use axum::response::sse::Event;
+use futures_util::stream::unfold;
+use serde_json::Value;
+
+use super::head::Head;
+use super::parts::{Change, Parts};
+use super::running::{Running, Said};
+use super::wire;
+use crate::api::metrics::StreamFault;
+use crate::api::{State, error, sse};
+use crate::metrics::{Metrics, Route};
+use crate::request::{FinishReason, RequestError};
+use crate::workers::Pool;
+
+/// How an answer ended.
+#[derive(Clone, Debug)]
+pub struct End {
+    pub reason: FinishReason,
+    /// The stop string that ended it.
+    pub stop: Option<String>,
+    /// With `x-forebay-trace`.
+    pub trace: Option<Value>,
+}
+
+/// An event: its name and its data.
+pub type Named = (&'static str, Value);
+
+/// An endpoint's own way of telling.
+pub trait Telling: Send + 'static {
+    const ROUTE: Route;
+
+    fn begin(&mut self, running: &Running) -> Vec<Named>;
+    fn change(&mut self, parts: &Parts, change: Change) -> Vec<Named>;
+    /// The last changes, before the end is told.
+    fn close(&mut self, parts: &mut Parts, _reason: FinishReason) -> Vec<Change> {
+        parts.close().into_iter().collect()
+    }
+    fn end(&mut self, parts: &Parts, running: &Running, end: End) -> Vec<Named>;
+    /// In the place of all that would follow.
+    fn fail(&mut self, parts: &Parts, error: &RequestError) -> Vec<Named>;
+    /// The whole answer, as a body.
+    fn whole(&mut self, parts: &Parts, running: &Running, end: End) -> Value;
+}
+
+/// Waits for the end.
+pub async fn whole<T: Telling>(
+    state: &State,
+    head: &Head,
+    mut running: Running,
+    mut telling: T,
+) -> Result<Value, RequestError> {
+    let mut parts = Parts::default();
+    let mut ended = None;
+    while let Some(said) = running.next().await {
+        match said? {
+            Said::Prompt(..) => {}
+            Said::Text(_, delta) => drop(parts.hear(delta)),
+            Said::Finished { reason, stop, .. } => ended = Some((reason, stop)),
+        }
+    }
+    let (reason, stop) = ended.ok_or(RequestError::Internal)?;
+    drop(telling.close(&mut parts, reason));
+    let trace = if head.traced { Some(wire::trace(&state.workers, &head.id).await) } else { None };
+    Ok(telling.whole(&parts, &running, End { reason, stop, trace }))
+}
+
+/// A stream under way.
+struct Stream<T> {
+    telling: T,
+    parts: Parts,
+    running: Option<Running>,
+    ended: Option<(FinishReason, Option<String>)>,
+    ready: VecDeque<Named>,
+    workers: Pool,
+    /// Of the request, where its trace is wanted.
+    traced: Option<String>,
+    fault: StreamFault,
+    metrics: Arc<Metrics>,
+}
+
+/// The response of a stream.
+pub fn stream<T: Telling>(state: &State, head: &Head, running: Running, mut telling: T) -> Response {
+    let fault = StreamFault::default();
+    let stream = Stream {
+        ready: telling.begin(&running).into(),
+        telling,
+        parts: Parts::default(),
+        running: Some(running),
+        ended: None,
+        workers: state.workers.clone(),
+        traced: head.traced.then(|| head.id.clone()),
+        fault: fault.clone(),
+        metrics: state.metrics.clone(),
+    };
+    let events = unfold(stream, |mut stream| async move {
+        let (name, data) = stream.next().await?;
+        Some((Event::default().event(name).data(sse::data(&data)), stream))
+    });
+    let mut response = sse::response(events);
+    response.extensions_mut().insert(fault);
+    response
+}
+
+impl<T: Telling> Stream<T> {
+    async fn next(&mut self) -> Option<Named> {
+        while self.ready.is_empty() {
+            match self.running.as_mut()?.next().await {
+                Some(Ok(Said::Prompt(..))) => {}
+                Some(Ok(Said::Text(_, delta))) => {
+                    let changes = self.parts.hear(delta);
+                    self.tell(changes);
+                }
+                Some(Ok(Said::Finished { reason, stop, .. })) => self.ended = Some((reason, stop)),
+                Some(Err(failed)) => self.fail(&failed),
+                None => self.end().await,
+            }
+        }
+        self.ready.pop_front()
+    }
+
+    fn tell(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            self.ready.extend(self.telling.change(&self.parts, change));
+        }
+    }
+
+    fn fail(&mut self, failed: &RequestError) {
+        self.fault.set();
+        self.metrics.error(error::face(failed).code, T::ROUTE);
+        self.ready.extend(self.telling.fail(&self.parts, failed));
+        self.running = None;
+    }
+
+    async fn end(&mut self) {
+        let (Some(running), Some((reason, stop))) = (self.running.take(), self.ended.take()) else {
+            return self.fail(&RequestError::Internal);
+        };
+        let changes = self.telling.close(&mut self.parts, reason);
+        self.tell(changes);
+        let trace = match &self.traced {
+            Some(id) => Some(wire::trace(&self.workers, id).await),
+            None => None,
+        };
+        self.ready.extend(self.telling.end(&self.parts, &running, End { reason, stop, trace }));
+    }
+}

@@ -1,0 +1,93 @@
+//! A prompt becomes a vector: submitted as a completion is, through the same queue, and pooled instead of continued.
+
+use super::{Admitted, Delta, Generation, Generator};
+use crate::request::{Pooling, RequestError};
+
+/// What embeddings of this model are like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Embeddings {
+    pub pooling: Pooling,
+    /// Numbers of a vector.
+    pub width: usize,
+}
+
+/// A prompt's vector, as the model has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Embedded {
+    pub vector: Vec<f32>,
+    pub prompt_tokens: usize,
+    /// Of those, the ones that were in the KV cache.
+    pub cached_tokens: usize,
+}
+
+impl Generator {
+    pub fn embeddings(&self) -> Embeddings {
+        self.0.embeddings
+    }
+
+    /// The vectors of prompts, in their order. All are queued before any is waited for, so that they share steps; an error of
+    /// one is the request's, and ends the others.
+    pub async fn embed(&self, admitted: Vec<Admitted>) -> Result<Vec<Embedded>, RequestError> {
+        let mut running = Vec::with_capacity(admitted.len());
+        for admitted in admitted {
+            running.push(self.submit(admitted).await?);
+        }
+        let mut vectors = Vec::with_capacity(running.len());
+        for generation in running {
+            vectors.push(finished(generation).await?);
+        }
+        Ok(vectors)
+    }
+}
+
+async fn finished(mut generation: Generation) -> Result<Embedded, RequestError> {
+    let mut embedded = Embedded { prompt_tokens: generation.started.prompt_tokens.len(), ..Embedded::default() };
+    while let Some((_, delta)) = generation.next().await {
+        match delta {
+            Delta::Admitted { cached_tokens } => embedded.cached_tokens = cached_tokens,
+            Delta::Embedded(vector) => embedded.vector = vector,
+            Delta::Failed(error) => return Err(error),
+            Delta::Prompt(_) | Delta::Text(_) | Delta::Finished { .. } => {}
+        }
+    }
+    // Ended by the operator before it was computed.
+    if embedded.vector.is_empty() { Err(RequestError::Aborted) } else { Ok(embedded) }
+}
+
+/// The first `dimensions` numbers of a vector, of length 1. One without direction stays as it is.
+pub fn normalised(vector: &[f32], dimensions: usize) -> Vec<f32> {
+    let kept = &vector[..dimensions.min(vector.len())];
+    let square: f64 = kept.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+    if square == 0.0 {
+        return kept.to_vec();
+    }
+    let length = square.sqrt();
+    kept.iter().map(|&x| (f64::from(x) / length) as f32).collect()
+}
+
+/// How alike two vectors of length 1 are, -1 to 1.
+pub fn similarity(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>().clamp(-1.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_have_length_one_also_when_cut() {
+        assert_eq!(normalised(&[3.0, 4.0], 2), [0.6, 0.8]);
+        assert_eq!(normalised(&[3.0, 4.0], 1), [1.0]);
+        assert_eq!(normalised(&[0.0, 0.0], 2), [0.0, 0.0]);
+        // Squares beyond the range of f32.
+        let large = 2f32.powi(100);
+        assert_eq!(normalised(&[3.0 * large, 4.0 * large], 2), [0.6, 0.8]);
+    }
+
+    #[test]
+    fn likeness_lies_between_its_bounds() {
+        assert_eq!(similarity(&[0.6, 0.8], &[0.6, 0.8]), 1.0);
+        assert_eq!(similarity(&[1.0, 0.0], &[-1.0, 0.0]), -1.0);
+        assert_eq!(similarity(&[1.0, 0.0], &[0.0, 1.0]), 0.0);
+    }
+}

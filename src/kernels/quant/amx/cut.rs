@@ -1,0 +1,30 @@
+//! Rows cut into tiles.
+
+/// Rows of a tile, at most.
+pub(in super::super) const ROWS: usize = 16;
+
+/// Rows in tiles of one height; the last tile may overlap the one before, and computes the same again.
+#[derive(Clone, Copy, Default)]
+pub(in super::super) struct Cut {
+    count: usize,
+    pub height: usize,
+    pub tiles: usize,
+}
+
+impl Cut {
+    pub fn of(count: usize) -> Cut {
+        let tiles = count.div_ceil(ROWS);
+        Cut { count, height: count.div_ceil(tiles.max(1)), tiles }
+    }
+
+    /// The same, but an even number of tiles where there is more than one.
+    pub fn in_pairs(count: usize) -> Cut {
+        let tiles = if count > ROWS { count.div_ceil(2 * ROWS) * 2 } else { 1 };
+        Cut { count, height: count.div_ceil(tiles), tiles }
+    }
+
+    /// The first row of a tile.
+    pub fn start(&self, tile: usize) -> usize {
+        (tile * self.height).min(self.count - self.height)
+    }
+}

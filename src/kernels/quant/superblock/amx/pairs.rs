@@ -1,0 +1,79 @@
+//! Rows as the tile unit takes them: a tile or two by 256 inputs, all that belongs to one block together.
+#![allow(unsafe_code)] // parts of the rows, dealt to several threads
+
+use super::super::super::super::isa::Isa;
+use super::super::super::super::parallel::{Shared, for_each_index};
+use super::super::super::amx::cut::{Cut, ROWS};
+use super::super::super::format::GROUP;
+use super::super::super::job;
+use super::super::super::rows::{Rows, Span};
+use super::super::GROUPS;
+use super::STEPS;
+
+/// Below this AVX-512 is faster: a block's planes are made however few rows there are.
+const MANY_ROWS: usize = 12;
+
+/// Empty for so few rows that AVX-512 is as fast, and beside weights that are not in blocks of 256.
+#[derive(Default)]
+pub(in super::super::super) struct Pairs {
+    pub cut: Cut,
+    blocks: usize,
+    /// `[tiles / 2, blocks]`
+    tiles: Vec<Tile>,
+}
+
+/// A block of up to 16 rows. Two tiles lie side by side. Lines beyond the height of the cut are zeros.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+pub(super) struct Tile {
+    pub codes: [[[[i8; GROUP]; 2]; ROWS]; STEPS],
+    /// Two groups' sums in a number.
+    pub sums: [[i32; GROUPS / 2]; ROWS],
+    pub scales: [f32; ROWS],
+}
+
+impl Pairs {
+    /// Becomes those of `rows`, empty but for AMX.
+    pub fn fill(&mut self, isa: Isa, rows: &Rows) {
+        let (count, groups) = (rows.count(), rows.groups());
+        self.cut = Cut::default();
+        if isa != Isa::Amx || count < MANY_ROWS || rows.span() != Span::Block {
+            return;
+        }
+        let cut = Cut::in_pairs(count);
+        let (blocks, wide) = (groups / GROUPS, cut.tiles.min(2));
+        (self.cut, self.blocks) = (cut, blocks);
+        self.tiles.resize(cut.tiles * blocks, bytemuck::Zeroable::zeroed());
+        let x = rows.codes.as_chunks::<GROUP>().0.as_chunks::<2>().0;
+        let tiles = Shared::new(&mut self.tiles);
+        for_each_index(cut.tiles / wide, count * groups * GROUP, |pair| {
+            // SAFETY: every pair is dealt once, and pairs do not overlap here.
+            let tiles = unsafe { tiles.part(pair * blocks * wide..(pair + 1) * blocks * wide) };
+            for (index, tile) in tiles.iter_mut().enumerate() {
+                let (b, start) = (index / wide, cut.start(pair * wide + index % wide));
+                for r in 0..cut.height {
+                    let first = (start + r) * groups + b * GROUPS;
+                    let sum = |g: usize| rows.sums[first + g][0] + rows.sums[first + g][1];
+                    for step in 0..STEPS {
+                        tile.codes[step][r] = x[first / 2 + step];
+                    }
+                    tile.sums[r] = std::array::from_fn(|p| job::pair(sum(2 * p), sum(2 * p + 1)));
+                    tile.scales[r] = rows.scales[first];
+                }
+                tile.sums[cut.height..].fill([0; GROUPS / 2]);
+                tile.scales[cut.height..].fill(0.0);
+            }
+        });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.cut.tiles == 0
+    }
+
+    /// Tiles `tile` and, if there is more than one, the next, of block `b`.
+    #[inline(always)]
+    pub(super) fn tiles(&self, tile: usize, b: usize) -> &[Tile] {
+        let wide = self.cut.tiles.min(2);
+        &self.tiles[tile * self.blocks + b * wide..][..wide]
+    }
+}
