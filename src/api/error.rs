@@ -127,6 +127,8 @@ pub fn face(error: &RequestError) -> Face {
         }
         E::StoreBusy => Face::overloaded("store_busy"),
         E::StoreUnavailable => Face::overloaded("store_unavailable"),
+        E::ModelLoading => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("model_loading") },
+        E::EngineStalled { .. } => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("engine_stalled") },
         E::ShuttingDown => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("shutting_down") },
         E::EngineStopped => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("worker_unavailable") },
         E::CircuitOpen { retry_after_s } => {
@@ -148,7 +150,7 @@ pub fn object(error: &RequestError) -> Value {
     object_of(&error.to_string(), face.kind, face.param.as_deref(), face.code)
 }
 
-pub fn object_of(message: &str, kind: &str, param: Option<&str>, code: &str) -> Value {
+fn object_of(message: &str, kind: &str, param: Option<&str>, code: &str) -> Value {
     json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
 }
 
@@ -168,21 +170,26 @@ impl From<RequestError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let face = face(&self.0);
-        let mut response = (face.status, axum::Json(object(&self.0))).into_response();
-        let headers = response.headers_mut();
-        if let Some(seconds) = face.retry_after_s {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if face.never_retry {
-            headers.insert("x-should-retry", HeaderValue::from_static("false"));
-        }
-        if face.close {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        response.extensions_mut().insert(ErrorCode(face.code));
-        response
+        respond(&self.0, object(&self.0))
     }
+}
+
+/// The answer to a request that failed: what the table says, around `body`.
+pub fn respond(error: &RequestError, body: Value) -> Response {
+    let face = face(error);
+    let mut response = (face.status, axum::Json(body)).into_response();
+    let headers = response.headers_mut();
+    if let Some(seconds) = face.retry_after_s {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if face.never_retry {
+        headers.insert("x-should-retry", HeaderValue::from_static("false"));
+    }
+    if face.close {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response.extensions_mut().insert(ErrorCode(face.code));
+    response
 }
 
 #[cfg(test)]
@@ -221,6 +228,8 @@ mod tests {
             (E::StoreFull, 507, "insufficient_storage"),
             (E::StoreBusy, 503, "store_busy"),
             (E::StoreUnavailable, 503, "store_unavailable"),
+            (E::ModelLoading, 503, "model_loading"),
+            (E::EngineStalled { seconds: 60 }, 503, "engine_stalled"),
             (E::ShuttingDown, 503, "shutting_down"),
             (E::EngineStopped, 503, "worker_unavailable"),
             (E::CircuitOpen { retry_after_s: 8 }, 503, "circuit_open"),

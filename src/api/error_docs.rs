@@ -85,6 +85,8 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
         (E::StoreFull, "the disk is full, or the store has its `store.max_mib`; what was acknowledged is kept"),
         (E::StoreBusy, "another process has kept the store's lock for longer than 5 s"),
         (E::StoreUnavailable, "the store's database does not answer"),
+        (E::ModelLoading, "probes only: the server is not ready yet"),
+        (E::EngineStalled { seconds: 60 }, "probes only: a step takes longer than `engine.stall_timeout`"),
         (E::ShuttingDown, "the server drains; the request did not run to its end"),
         (
             E::EngineStopped,

@@ -114,7 +114,7 @@ async fn discard(body: &mut Body) {
 }
 
 /// Of a body that is refused.
-const MOST_DISCARDED: usize = 64 << 20;
+const MOST_DISCARDED: usize = 256 << 20;
 const LONGEST_DISCARD: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

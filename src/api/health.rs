@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::error::{ErrorCode, object_of};
+use super::error::ApiError;
 use super::openapi::shapes::errors::ErrorAnswer;
+use crate::request::RequestError;
 use crate::workers::{Pool, Unready};
 
 /// What readiness depends on.
@@ -72,19 +72,15 @@ pub async fn ready(State(health): State<Arc<Health>>) -> Response {
 
 impl IntoResponse for NotReady {
     fn into_response(self) -> Response {
-        let (code, message) = match self {
-            NotReady::Loading => ("model_loading", "the model is being loaded".to_owned()),
-            NotReady::Draining => ("shutting_down", "the server is shutting down".to_owned()),
+        let error = match self {
+            NotReady::Loading => RequestError::ModelLoading,
+            NotReady::Draining => RequestError::ShuttingDown,
             NotReady::Unready(Unready::Stalled(age)) => {
-                ("engine_stalled", format!("a step has been running for {:.0} s", age.as_secs_f64()))
+                RequestError::EngineStalled { seconds: age.as_secs_f64() as u64 }
             }
-            NotReady::Unready(Unready::Stopped) => ("worker_unavailable", "no worker could take a request".to_owned()),
+            NotReady::Unready(Unready::Stopped) => RequestError::EngineStopped,
         };
-        let body = Json(object_of(&message, "overloaded_error", None, code));
-        let mut response = (StatusCode::SERVICE_UNAVAILABLE, body).into_response();
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-        response.extensions_mut().insert(ErrorCode(code));
-        response
+        ApiError(error).into_response()
     }
 }
 

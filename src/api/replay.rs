@@ -146,17 +146,25 @@ impl Entry {
     }
 }
 
+impl Kept {
+    /// What its task says after the end, while it is being stopped, comes too late.
+    fn push(&mut self, payload: String) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.bytes += payload.len();
+        self.payloads.push_back(payload);
+        while self.bytes > MAX_BYTES {
+            let Some(oldest) = self.payloads.pop_front() else { break };
+            self.bytes -= oldest.len();
+            self.first += 1;
+        }
+    }
+}
+
 impl Ring {
     fn push(&self, payload: String) {
-        let mut kept = lock(&self.kept);
-        kept.bytes += payload.len();
-        kept.payloads.push_back(payload);
-        while kept.bytes > MAX_BYTES {
-            let Some(oldest) = kept.payloads.pop_front() else { break };
-            kept.bytes -= oldest.len();
-            kept.first += 1;
-        }
-        drop(kept);
+        lock(&self.kept).push(payload);
         self.more.notify_waiters();
     }
 
@@ -167,10 +175,12 @@ impl Ring {
 
     /// Ends a stream in its middle.
     fn cut(&self, why: &'static str, now: Micros) {
-        if !self.has_ended() {
-            last_words(why).into_iter().for_each(|payload| self.push(payload));
-        }
-        self.end(now);
+        let mut kept = lock(&self.kept);
+        // Nothing where it had ended by itself.
+        last_words(why).into_iter().for_each(|payload| kept.push(payload));
+        kept.ended.get_or_insert(now);
+        drop(kept);
+        self.more.notify_waiters();
     }
 
     fn has_ended(&self) -> bool {
@@ -316,6 +326,16 @@ mod tests {
         let _ = reader.next().await.expect("its first payload");
         replays.delete("x", clock.now()).unwrap();
         assert_eq!(payloads(reader).await, 2);
+    }
+
+    #[tokio::test]
+    async fn nothing_comes_after_the_last_word() {
+        let ring = Arc::new(Ring::default());
+        ring.push("a".into());
+        ring.cut("it was deleted", Micros::ZERO);
+        ring.push("b".into());
+        ring.cut("the server is ending", Micros::ZERO);
+        assert_eq!(payloads(ring.read(0)).await, 3, "a payload, an error and `[DONE]`");
     }
 
     #[tokio::test]

@@ -22,7 +22,10 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-struct Slab(#[allow(dead_code)] MmapMut); // for its destructor
+/// Unmapped when the last piece of it is gone.
+struct Slab {
+    _mapping: MmapMut,
+}
 
 /// Where the next small piece comes from.
 struct Open {
@@ -119,7 +122,7 @@ fn slab(bytes: usize) -> Option<(Arc<Slab>, *mut u8)> {
     let _ = map.advise(memmap2::Advice::HugePage);
     let start = map.as_mut_ptr();
     let start = start.wrapping_add(start.align_offset(LARGE_PAGE));
-    Some((Arc::new(Slab(map)), start))
+    Some((Arc::new(Slab { _mapping: map }), start))
 }
 
 impl Deref for Memory {

@@ -65,6 +65,10 @@ pub enum RequestError {
     StoreBusy,
     #[error("the store cannot be reached")]
     StoreUnavailable,
+    #[error("the model is being loaded")]
+    ModelLoading,
+    #[error("a step has been running for {seconds} s")]
+    EngineStalled { seconds: u64 },
     #[error("the server is shutting down")]
     ShuttingDown,
     /// The worker died, or nobody is there who could take the request.

@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn counts_add_up_and_times_are_the_longest() {
-        let one = QueueStats { batches_formed: 1, avg_batch_size: 4.0, depths: [1, 0, 2, 0, 2], ..QueueStats::default() };
+        let one =
+            QueueStats { batches_formed: 1, avg_batch_size: 4.0, depths: [1, 0, 2, 0, 2], ..QueueStats::default() };
         let other =
             QueueStats { batches_formed: 3, avg_batch_size: 8.0, depths: [0, 1, 2, 0, 0], ..QueueStats::default() };
         let both = queue(one, other);

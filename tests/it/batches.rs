@@ -79,9 +79,10 @@ fn story(id: usize, tokens: usize) -> Value {
     )
 }
 
-/// What does not differ from request to request.
-fn said(body: &Value) -> (&Value, &Value) {
-    (&body["choices"], &body["usage"])
+/// What does not differ from request to request; how much of a prompt was cached does.
+fn said(body: &Value) -> (&Value, &Value, &Value) {
+    let usage = &body["usage"];
+    (&body["choices"], &usage["prompt_tokens"], &usage["completion_tokens"])
 }
 
 #[tokio::test]

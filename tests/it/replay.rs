@@ -53,9 +53,11 @@ async fn recorded() -> (Vec<Entry>, forebay::engine::control::Tuning, forebay::e
             collect(receiver).await.end.expect("an end");
         }
     }
-    let confirmed = rig.metrics.render().lines().find_map(|line| {
-        line.strip_prefix(r#"forebay_plans_ahead_total{fate="confirmed"} "#)?.parse::<f64>().ok()
-    });
+    let confirmed = rig
+        .metrics
+        .render()
+        .lines()
+        .find_map(|line| line.strip_prefix(r#"forebay_plans_ahead_total{fate="confirmed"} "#)?.parse::<f64>().ok());
     assert!(confirmed > Some(100.0), "plans made while a step ran are on the tape like any other: {confirmed:?}");
     let (tuning, config, mut tape) = (rig.tuning.clone(), rig.config, rig.tape.take().expect("a tape"));
     rig.join().await;

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
-use super::{audit, control};
 use super::guard::Actor;
+use super::{audit, control};
 use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::admin::{Canary as CanaryShape, Cost, Recommendation};

@@ -1,10 +1,9 @@
 //! Anthropic's error object, of the same table of errors.
 
-use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::api::error::{ErrorCode, face};
+use crate::api::error::{face, respond};
 use crate::request::RequestError;
 
 /// The body of an error, and the data of an error's event.
@@ -39,19 +38,6 @@ impl From<RequestError> for MessagesError {
 
 impl IntoResponse for MessagesError {
     fn into_response(self) -> Response {
-        let face = face(&self.0);
-        let mut response = (face.status, axum::Json(object(&self.0))).into_response();
-        let headers = response.headers_mut();
-        if let Some(seconds) = face.retry_after_s {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if face.never_retry {
-            headers.insert("x-should-retry", HeaderValue::from_static("false"));
-        }
-        if face.close {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        response.extensions_mut().insert(ErrorCode(face.code));
-        response
+        respond(&self.0, object(&self.0))
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::api::openai::messages::content_text;
 use crate::api::openai::params::{Fields, wrong};
 use crate::request::RequestError;
 
@@ -20,7 +21,7 @@ impl Input {
     pub fn read(fields: &mut Fields) -> Result<Input, RequestError> {
         let mut input = Input { messages: Vec::new(), continues: false, origins: Vec::new() };
         if let Some(system) = fields.take("system") {
-            let text = text_of("system", system)?;
+            let text = content_text("system", system)?;
             input.push(None, json!({"role": "system", "content": text}));
         }
         let list = match fields.take("messages") {
@@ -173,7 +174,7 @@ impl Words {
                 }
                 let id = required(&of("tool_use_id"), block.take("tool_use_id"))?;
                 let content =
-                    block.take("content").map_or(Ok(String::new()), |content| text_of(&of("content"), content))?;
+                    block.take("content").map_or(Ok(String::new()), |content| content_text(&of("content"), content))?;
                 if block.flag("is_error")? {
                     // Templates have no place for it.
                     outer.ignore("messages.content.is_error");
@@ -217,28 +218,4 @@ fn required(param: &str, value: Option<Value>) -> Result<String, RequestError> {
         Some(other) => Err(wrong(param, "a string", &other)),
         None => Err(RequestError::invalid(param, "is required")),
     }
-}
-
-/// A string, or blocks of text, joined.
-fn text_of(param: &str, content: Value) -> Result<String, RequestError> {
-    let blocks = match content {
-        Value::String(text) => return Ok(text),
-        Value::Array(blocks) => blocks,
-        other => return Err(wrong(param, "a string or a list of blocks", &other)),
-    };
-    let mut joined = String::new();
-    for (index, block) in blocks.iter().enumerate() {
-        match (block["type"].as_str(), block["text"].as_str()) {
-            (Some("text"), Some(text)) => joined.push_str(text),
-            (Some("text"), None) => {
-                return Err(RequestError::invalid(format!("{param}[{index}].text"), "must be a string"));
-            }
-            (Some(_), _) => {
-                let param = format!("{param}[{index}].type");
-                return Err(RequestError::Unsupported { param, message: "only text is implemented".into() });
-            }
-            (None, _) => return Err(RequestError::invalid(format!("{param}[{index}].type"), "must be a string")),
-        }
-    }
-    Ok(joined)
 }

@@ -77,13 +77,13 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let head = Head::read(&state, request.uri(), request.headers(), "msg_")?;
     head.refuse_conversation()?;
     let fields = Fields::new(read_object(request, state.body).await?);
-    let Translated { chat, input, mut ignored } = translate(&state, &head, fields, Wanted::Answer)?;
-    let in_our_words = |error| renamed(error, |param| input.named(param));
-    let asked = chat::parse(&state, &head, Fields::translated(chat)).map_err(in_our_words)?;
-    ignored.extend(asked.ignored.into_iter().map(|name| input.named(&name).unwrap_or(name)));
+    let Translated { chat, input, ignored } = translate(&state, &head, fields, Wanted::Answer)?;
+    let named = |param: &str| input.named(param);
+    let asked = chat::parse_translated(&state, &head, chat, ignored, named)?;
     let stream = asked.delivery.stream;
-    let running = Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(in_our_words)?;
-    let about = About::new(&running, ignored);
+    let running =
+        Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(|error| renamed(error, named))?;
+    let about = About::new(&running, asked.ignored);
     let telling = Telling::new(&state, &head);
     let mut response = if stream {
         telling::stream(&state, &head, running, telling)
@@ -107,14 +107,11 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
 pub async fn count_tokens(Extract(state): Extract<State>, request: Request) -> Result<Response, MessagesError> {
     let head = Head::read(&state, request.uri(), request.headers(), "msg_")?;
     let fields = Fields::new(read_object(request, state.body).await?);
-    let Translated { chat, input, mut ignored } = translate(&state, &head, fields, Wanted::Count)?;
-    let in_our_words = |error| renamed(error, |param| input.named(param));
-    let asked = chat::parse(&state, &head, Fields::translated(chat)).map_err(in_our_words)?;
-    ignored.extend(asked.ignored.into_iter().map(|name| input.named(&name).unwrap_or(name)));
-    let count = state.generator.prompt_tokens(&asked.raw).await.map_err(in_our_words)?.len();
-    let mut response = Json(json!({"input_tokens": count})).into_response();
-    wire::name_ignored(&mut response, ignored);
-    Ok(response)
+    let Translated { chat, input, ignored } = translate(&state, &head, fields, Wanted::Count)?;
+    let named = |param: &str| input.named(param);
+    let asked = chat::parse_translated(&state, &head, chat, ignored, named)?;
+    let count = state.generator.prompt_tokens(&asked.raw).await.map_err(|error| renamed(error, named))?.len();
+    Ok(wire::answer(json!({"input_tokens": count}), asked.ignored))
 }
 
 fn translate(state: &State, head: &Head, mut fields: Fields, wanted: Wanted) -> Result<Translated, RequestError> {

@@ -3,13 +3,14 @@
 use axum::Json;
 use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::demand::demand;
 use super::frames::{self, Chunks};
 use super::head::Head;
 use super::messages::take_messages;
 use super::params::Fields;
+use super::rename::renamed;
 use super::running::{Call, Finished, Running};
 use super::sampling::{Delivery, check_model, check_special, check_stream, take_delivery, take_sampling};
 use super::tools::take_tools;
@@ -86,6 +87,20 @@ pub fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Re
     delivery.prompt_logprobs = raw.prompt_logprobs;
     check_stream(&delivery)?;
     Ok(Asked { raw, delivery, ignored: fields.finish(head.strict)? })
+}
+
+/// A request of another face that was put into a chat's words. What is wrong with it, and what is ignored, is told in its own:
+/// `named` translates back.
+pub fn parse_translated(
+    state: &State,
+    head: &Head,
+    chat: Map<String, Value>,
+    mut ignored: Vec<String>,
+    named: impl Fn(&str) -> Option<String>,
+) -> Result<Asked, RequestError> {
+    let asked = parse(state, head, Fields::translated(chat)).map_err(|error| renamed(error, &named))?;
+    ignored.extend(asked.ignored.into_iter().map(|name| named(&name).unwrap_or(name)));
+    Ok(Asked { ignored, ..asked })
 }
 
 /// What the chat template has no place for, so that the model never sees it.

@@ -1,8 +1,7 @@
 //! `POST /v1/embeddings`.
 
-use axum::Json;
 use axum::extract::{Request, State as Extract};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -58,9 +57,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     if head.traced {
         body["forebay_trace"] = wire::trace(&state.workers, &head.id).await;
     }
-    let mut response = Json(body).into_response();
-    wire::name_ignored(&mut response, asked.ignored);
-    Ok(response)
+    Ok(wire::answer(body, asked.ignored))
 }
 
 /// The inputs of embeddings are called `input`.

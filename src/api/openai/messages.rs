@@ -155,7 +155,7 @@ fn answer_to_a_call(earlier: &[ChatMessage], index: usize, message: &mut ChatMes
 }
 
 /// A string, or parts of type `text`, joined.
-fn content_text(param: &str, content: Value) -> Result<String, RequestError> {
+pub fn content_text(param: &str, content: Value) -> Result<String, RequestError> {
     let parts = match content {
         Value::String(text) => return Ok(text),
         Value::Array(parts) => parts,

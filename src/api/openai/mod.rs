@@ -16,7 +16,7 @@ mod frames;
 pub mod head;
 mod legacy;
 pub mod lists;
-mod messages;
+pub mod messages;
 pub mod models;
 pub mod params;
 pub mod parts;

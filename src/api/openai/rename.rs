@@ -8,6 +8,9 @@ pub fn renamed(error: RequestError, name: impl Fn(&str) -> Option<String>) -> Re
     match error {
         RequestError::InvalidValue { param, message } => RequestError::InvalidValue { param: new(param), message },
         RequestError::Unsupported { param, message } => RequestError::Unsupported { param: new(param), message },
+        RequestError::GrammarTooComplex { param, message } => {
+            RequestError::GrammarTooComplex { param: new(param), message }
+        }
         RequestError::EmptyPrompt => match name("prompt") {
             Some(param) => RequestError::InvalidValue { param, message: "is empty, or an entry of it is".into() },
             None => RequestError::EmptyPrompt,
@@ -34,6 +37,8 @@ mod tests {
         assert!(
             matches!(rename(RequestError::EmptyPrompt), RequestError::InvalidValue { param, .. } if param == "input")
         );
+        let complex = |param: &str| RequestError::GrammarTooComplex { param: param.into(), message: "x".into() };
+        assert_eq!(rename(complex("prompt")), complex("input"));
         assert_eq!(rename(RequestError::Internal), RequestError::Internal);
     }
 }

@@ -1,10 +1,9 @@
 //! `POST /v1/chat/completions/render` and `POST /v1/chat/completions/input_tokens`: what the model would read, without running
 //! it. The body is a chat's, and is checked as one.
 
-use axum::Json;
 use axum::extract::{Request, State as Extract};
-use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use axum::response::Response;
+use serde_json::json;
 
 use super::chat;
 use super::head::Head;
@@ -39,7 +38,7 @@ pub async fn render(Extract(state): Extract<State>, request: Request) -> Result<
         "count": tokens.len(),
         "max_model_len": state.generator.limits().max_model_len,
     });
-    Ok(answer(body, ignored))
+    Ok(wire::answer(body, ignored))
 }
 
 /// Counts the tokens of a chat's prompt.
@@ -54,17 +53,11 @@ pub async fn render(Extract(state): Extract<State>, request: Request) -> Result<
 )]
 pub async fn input_tokens(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let (tokens, ignored) = rendered(&state, request).await?;
-    Ok(answer(json!({"object": "response.input_tokens", "input_tokens": tokens.len()}), ignored))
+    Ok(wire::answer(json!({"object": "response.input_tokens", "input_tokens": tokens.len()}), ignored))
 }
 
 async fn rendered(state: &State, request: Request) -> Result<(Vec<TokenId>, Vec<String>), ApiError> {
     let head = Head::read(state, request.uri(), request.headers(), "render-")?;
     let asked = chat::parse(state, &head, Fields::new(read_object(request, state.body).await?))?;
     Ok((state.generator.prompt_tokens(&asked.raw).await?, asked.ignored))
-}
-
-fn answer(body: Value, ignored: Vec<String>) -> Response {
-    let mut response = Json(body).into_response();
-    wire::name_ignored(&mut response, ignored);
-    response
 }

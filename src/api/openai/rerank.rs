@@ -2,9 +2,8 @@
 
 use std::cmp::Reverse;
 
-use axum::Json;
 use axum::extract::{Request, State as Extract};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::embeddings::{embed, take_embedding, usage};
@@ -69,9 +68,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     if head.traced {
         body["forebay_trace"] = wire::trace(&state.workers, &head.id).await;
     }
-    let mut response = Json(body).into_response();
-    wire::name_ignored(&mut response, asked.ignored);
-    Ok(response)
+    Ok(wire::answer(body, asked.ignored))
 }
 
 /// Indices, the highest score first; of equals the earlier one.

@@ -1,9 +1,8 @@
 //! `POST /tokenize` and `POST /detokenize`, as vLLM has them.
 
-use axum::Json;
 use axum::extract::{Request, State as Extract};
-use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use axum::response::Response;
+use serde_json::json;
 
 use super::chat::take_template;
 use super::head;
@@ -59,7 +58,7 @@ pub async fn tokenize(Extract(state): Extract<State>, request: Request) -> Resul
     if strings {
         body["token_strs"] = tokens.iter().map(|&token| state.generator.token_text(token)).collect();
     }
-    Ok(answer(body, ignored))
+    Ok(wire::answer(body, ignored))
 }
 
 fn prompt(fields: &mut Fields) -> Result<Prompt, RequestError> {
@@ -90,11 +89,5 @@ pub async fn detokenize(Extract(state): Extract<State>, request: Request) -> Res
     }
     let tokens = fields.integers("tokens")?;
     let ignored = fields.finish(strict)?;
-    Ok(answer(json!({"prompt": state.generator.detokenize(&tokens)?}), ignored))
-}
-
-fn answer(body: Value, ignored: Vec<String>) -> Response {
-    let mut response = Json(body).into_response();
-    wire::name_ignored(&mut response, ignored);
-    response
+    Ok(wire::answer(json!({"prompt": state.generator.detokenize(&tokens)?}), ignored))
 }

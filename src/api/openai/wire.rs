@@ -1,6 +1,7 @@
 //! What the answers of both endpoints share: identity, usage, timings, headers, logprobs of prompts.
 
 use axum::http::{HeaderValue, Response};
+use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
 use super::head::Head;
@@ -178,6 +179,13 @@ pub fn trace_object(trace: &Trace) -> Value {
         "events": trace.lines().into_iter().map(line).collect::<Vec<_>>(),
         "events_left_out": trace.dropped,
     })
+}
+
+/// An answer that is whole at once.
+pub fn answer(body: Value, ignored: Vec<String>) -> Response<axum::body::Body> {
+    let mut response = axum::Json(body).into_response();
+    name_ignored(&mut response, ignored);
+    response
 }
 
 /// Names in `x-ignored-params` what was not acted on. Names come from the client, so they are bounded and made harmless; what

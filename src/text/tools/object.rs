@@ -146,17 +146,7 @@ impl ObjectScan {
             }
             ('{', Field::Arguments) => {
                 self.at = At::InNest(Nest::new());
-                let arguments = c.to_string();
-                match &self.name {
-                    Some(name) => {
-                        self.begun = true;
-                        Found::Begin { name: name.clone(), arguments }
-                    }
-                    None => {
-                        self.early = Some(arguments);
-                        Found::More
-                    }
-                }
+                self.arguments_begin(c.to_string())
             }
             ('{' | '[', Field::Other) => self.go(At::InNest(Nest::new())),
             ('-' | '0'..='9' | 't' | 'f' | 'n', Field::Other) | ('n', Field::Arguments) => {
@@ -165,6 +155,20 @@ impl ObjectScan {
                 self.go(At::InWord)
             }
             _ => Found::Bad,
+        }
+    }
+
+    /// They are told once the name is known; some models write it behind them.
+    fn arguments_begin(&mut self, arguments: String) -> Found {
+        match &self.name {
+            Some(name) => {
+                self.begun = true;
+                Found::Begin { name: name.clone(), arguments }
+            }
+            None => {
+                self.early = Some(arguments);
+                Found::More
+            }
         }
     }
 
@@ -188,16 +192,7 @@ impl ObjectScan {
                 let Some(arguments) = decoded().filter(|text| text.trim_start().starts_with('{')) else {
                     return Found::Bad;
                 };
-                match &self.name {
-                    Some(name) => {
-                        self.begun = true;
-                        Found::Begin { name: name.clone(), arguments }
-                    }
-                    None => {
-                        self.early = Some(arguments);
-                        Found::More
-                    }
-                }
+                self.arguments_begin(arguments)
             }
         }
     }

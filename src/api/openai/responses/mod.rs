@@ -85,13 +85,13 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let head = Head::read(&state, request.uri(), request.headers(), "resp_")?;
     head.refuse_conversation()?;
     let translated = translate(&head, Fields::new(read_object(request, state.body).await?))?;
-    let Translated { chat, input, echo, mut ignored } = translated;
-    let in_our_words = |error| renamed(error, |param| input.named(param));
-    let asked = chat::parse(&state, &head, Fields::translated(chat)).map_err(in_our_words)?;
-    ignored.extend(asked.ignored.into_iter().map(|name| input.named(&name).unwrap_or(name)));
+    let Translated { chat, input, echo, ignored } = translated;
+    let named = |param: &str| input.named(param);
+    let asked = chat::parse_translated(&state, &head, chat, ignored, named)?;
     let stream = asked.delivery.stream;
-    let running = Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(in_our_words)?;
-    let about = About::new(&running, ignored);
+    let running =
+        Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(|error| renamed(error, named))?;
+    let about = About::new(&running, asked.ignored);
     let telling = Telling::new(&state, &head, echo);
     let mut response = if stream {
         telling::stream(&state, &head, running, telling)
@@ -114,15 +114,12 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
 )]
 pub async fn input_tokens(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let head = Head::read(&state, request.uri(), request.headers(), "resp_")?;
-    let Translated { chat, input, mut ignored, .. } =
+    let Translated { chat, input, ignored, .. } =
         translate(&head, Fields::new(read_object(request, state.body).await?))?;
-    let in_our_words = |error| renamed(error, |param| input.named(param));
-    let asked = chat::parse(&state, &head, Fields::translated(chat)).map_err(in_our_words)?;
-    ignored.extend(asked.ignored.into_iter().map(|name| input.named(&name).unwrap_or(name)));
-    let count = state.generator.prompt_tokens(&asked.raw).await.map_err(in_our_words)?.len();
-    let mut response = Json(json!({"object": "response.input_tokens", "input_tokens": count})).into_response();
-    wire::name_ignored(&mut response, ignored);
-    Ok(response)
+    let named = |param: &str| input.named(param);
+    let asked = chat::parse_translated(&state, &head, chat, ignored, named)?;
+    let count = state.generator.prompt_tokens(&asked.raw).await.map_err(|error| renamed(error, named))?.len();
+    Ok(wire::answer(json!({"object": "response.input_tokens", "input_tokens": count}), asked.ignored))
 }
 
 fn translate(head: &Head, mut fields: Fields) -> Result<Translated, RequestError> {
