@@ -179,3 +179,89 @@ async fn an_engine_is_measured_advised_and_tried() {
     let state: Value = reqwest::get(server.at("/admin/strategy")).await.unwrap().json().await.unwrap();
     assert_eq!(state["name"], "fixed");
 }
+
+fn get(server: &Server, path: &str) -> impl Future<Output = Value> {
+    let url = server.at(path);
+    async move { reqwest::get(url).await.expect("an answer").json().await.expect("JSON") }
+}
+
+/// `count` short requests, as they come at `rps`.
+async fn send(server: &Server, rps: f64, count: usize, seed: u64) {
+    let client = Client::new(&server.url).unwrap().with_model("sim");
+    let scenario = Scenario::parse(&format!(
+        "name: short\narrivals: {{process: poisson, rate: [{{at_s: 0, rps: {rps}}}, {{at_s: 600, rps: {rps}}}]}}\n\
+         requests: [{{name: chat, share: 1, prompt_tokens: {{min: 20, max: 120}}, output_tokens: {{min: 2, max: 8}}}}]",
+    ))
+    .unwrap();
+    let plan = Plan { pace: Pace::Open, words: Words::Tokens, ignore_eos: true, seed };
+    let (measured, error) =
+        run(&client, &["chat".into()], &scenario.arrivals(seed)[..count], plan, &mut || ()).await;
+    assert!(error.is_none(), "{error:?}");
+    assert!(measured.records.iter().all(|record| record.end == End::Completed));
+}
+
+/// What the simulator says of a worker whose steps cost what it thinks they do. A machine that has no time to spare for minutes
+/// makes any prediction wrong, and is told apart by asking again.
+#[tokio::test]
+async fn recommendations_predict_what_the_simulated_model_did() {
+    let server = Server::start_in(
+        &["--model", "sim", "--workers", "1", "--strategy", "fixed"],
+        &[("FOREBAY__WORKERS__BASE_LATENCY_MS", "40")],
+    );
+    let mut last = Value::Null;
+    for attempt in 0..6 {
+        // What came before does not count any more.
+        for name in ["immediate", "fixed"] {
+            assert_eq!(post(server.at(&format!("/admin/strategy/{name}")), json!({})).await.0, 200);
+        }
+        send(&server, 6.0, 80, attempt).await;
+        let advice = get(&server, "/admin/strategy/recommend?window=5m").await;
+        assert_eq!(advice["requests"], 80, "{advice:#}");
+        let error = |name: &str| advice["error"][name].as_f64().expect("a number").abs();
+        let worst = error("ttft_p50").max(error("ttft_p99")).max(error("throughput"));
+        assert_eq!(advice["verdict"] == "refused", worst > 0.2, "{advice:#}");
+        if worst <= 0.2 {
+            for row in advice["predictions"].as_array().expect("rows") {
+                for name in ["median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "output_throughput", "request_goodput"] {
+                    assert!(row[name].as_f64() > Some(0.0), "{name}: {row}");
+                }
+            }
+            return;
+        }
+        last = advice["error"].clone();
+    }
+    panic!("six predictions out of six were off by more than a fifth, the last by {last}");
+}
+
+#[tokio::test]
+async fn a_trial_keeps_what_is_better_and_rolls_back_what_is_worse() {
+    // `fixed` lets every group wait for longer than the objective, whatever the machine does.
+    let slow = [
+        ("FOREBAY__BATCHING__IDLE_RELEASE", "false"),
+        ("FOREBAY__BATCHING__MAX_WAIT_MS", "1500"),
+        ("FOREBAY__BATCHING__MAX_WAIT_NORMAL_MS", "1500"),
+        ("FOREBAY__BATCHING__MAX_WAIT_LOW_MS", "1500"),
+        ("FOREBAY__BATCHING__MAX_BATCH_SIZE", "4096"),
+        ("FOREBAY__BATCHING__TARGET_P99_MS", "1200"),
+    ];
+    let server = Server::start_in(&["--model", "sim", "--workers", "2", "--strategy", "fixed"], &slow);
+    for (name, kept, left) in [("immediate", true, "immediate"), ("fixed", false, "immediate")] {
+        let (status, trial) = post(server.at(&format!("/admin/strategy/{name}?canary=10m&share=0.5")), json!({})).await;
+        assert_eq!((status, &trial["running"]), (200, &json!(true)), "{trial}");
+        // Load until the test has decided; ten minutes are far more than it needs.
+        let mut trial = trial;
+        for seed in 0.. {
+            send(&server, 40.0, 200, seed).await;
+            trial = get(&server, "/admin/strategy/canary").await;
+            if trial["running"] == false {
+                break;
+            }
+        }
+        assert_eq!(trial["kept"], kept, "{trial}");
+        let why = trial["why"].as_str().expect("a reason");
+        assert!(why.starts_with(if kept { "better: " } else { "worse: " }), "{why}");
+        assert_eq!(get(&server, "/admin/strategy").await["name"], left);
+    }
+    let audit = get(&server, "/admin/audit").await;
+    assert_eq!((&audit["data"][0]["what"], &audit["data"][0]["to"]), (&json!("strategy"), &json!("immediate")), "{audit}");
+}

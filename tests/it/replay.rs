@@ -19,7 +19,7 @@ fn select(group: Group, name: &str) -> Change {
 /// change. The tape, and what it takes to make the same engine again.
 async fn recorded() -> (Vec<Entry>, forebay::engine::control::Tuning, forebay::engine::core::Config) {
     let mut rig = storyteller(Setup {
-        num_blocks: 64,
+        num_blocks: 32,
         max_num_seqs: 6,
         max_stall: Some(Micros::from_millis(20)),
         record: Some(100_000),
