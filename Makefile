@@ -8,7 +8,7 @@ CLIENTS := openai==3.52.0 anthropic==2.12.0 langchain-openai==1.7.3 litellm==1.8
 NODE_CLIENTS := openai@6.49.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv bench bench-peers parity parity-goldens divergence docker clean
+.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv bench bench-peers validate-simulator parity parity-goldens divergence docker clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -70,6 +70,11 @@ bench-peers: ## beside llama.cpp: LLAMA_BENCH=path LLAMA_SERVER=path FILES="a-q4
 		sed -n 's/.*"name":"model".*"executable":"\([^"]*\)".*/\1/p' | tail -1); \
 	LLAMA_BENCH="$(LLAMA_BENCH)" LLAMA_SERVER="$(LLAMA_SERVER)" \
 		$(PYTHON) benches/peers.py --bench "$$bench" --forebay target/release/forebay $(FILES)
+
+# Writes the table of docs/simulator.md; wants a quiet machine.
+validate-simulator: ## what `forebay simulate` predicts beside what `forebay bench` measures
+	$(CARGO) build --release --locked
+	$(PYTHON) benches/validate.py
 
 parity: ## greedy tokens against llama.cpp's, which it compiles once; FILES="a.gguf b.gguf" or random models
 	$(CARGO) build --release --locked

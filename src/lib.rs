@@ -1,7 +1,7 @@
 //! Forebay: an OpenAI-compatible inference server. One request's journey, in reading order:
 //!
 //! `api` parses JSON into a [`request::RawRequest`]; `generate` renders, tokenises and checks it into one
-//! [`request::Request`] per choice; the engine's inbox queues them in `intake`; between two steps the core admits them to
+//! [`request::Request`] per choice; `workers` picks an engine loop (or `api` relays the request to another server); the loop's inbox queues them in `intake`; between two steps the core admits them to
 //! the `scheduler`, which takes blocks from `kv` and plans token ranges; `model` runs the packed batch in
 //! `spawn_blocking`; `grammar` says which tokens may come; `sampling` draws; events flow back to `generate`, which makes text, and `api` frames it.
 //!
@@ -25,6 +25,8 @@ pub mod ffi;
 pub mod generate;
 pub mod text;
 
+pub mod workers;
+
 pub mod engine;
 pub mod grammar;
 pub mod intake;
@@ -36,4 +38,7 @@ pub mod kernels;
 pub mod model;
 
 pub mod metrics;
+
+pub mod client;
+pub mod sim;
 pub mod store;

@@ -27,6 +27,9 @@ fn main() -> ExitCode {
             set_threads(app::compute_threads(&loaded.config));
             return end(app::quantize(&from, &to, kind));
         }
+        Command::Bench(args) => return end(app::bench(&args)),
+        Command::Calibrate(args) => return end(app::calibrate(&args)),
+        Command::Simulate(args) => return end(app::simulate(&args, &loaded.config)),
     }
     set_threads(app::compute_threads(&loaded.config));
     end(app::serve(loaded.config))

@@ -254,8 +254,9 @@ async fn batches_that_are_refused_say_why() {
 async fn a_full_store_is_told_and_keeps_what_it_has() {
     let folder = tempfile::tempdir().unwrap();
     let mut scene = Scene::new();
-    scene.state.store = Store::new(Config { location: Location::File(folder.path().join("x.db")), max_mib: Some(1) });
-    scene.state.max_file_bytes = 8 << 20;
+    scene.state.front.store =
+        Store::new(Config { location: Location::File(folder.path().join("x.db")), max_mib: Some(1) });
+    scene.state.front.max_file_bytes = 8 << 20;
     let kept = uploaded(&mut scene, LINE).await["id"].clone();
     let large = "x".repeat(40 << 10);
     let lines: String = (0..60)

@@ -31,6 +31,11 @@ pub enum Retry {
     After,
 }
 
+/// Another replica takes over, or a loop is begun again, within seconds.
+const GONE_S: u32 = 5;
+/// A queue that nobody emptied in time does not empty at once.
+const BUSY_S: u32 = 10;
+
 const INVALID: &str = "invalid_request_error";
 
 impl Face {
@@ -108,7 +113,10 @@ pub fn face(error: &RequestError) -> Face {
         E::Timeout { .. } | E::DeadlineUnreachable { .. } => {
             Face::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", "timeout").never_retry()
         }
-        E::BatchTimeout { .. } => Face::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", "batch_timeout"),
+        E::BatchTimeout { .. } => Face {
+            retry_after_s: Some(BUSY_S),
+            ..Face::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", "batch_timeout")
+        },
         E::ThermalLimit { retry_after_s } => {
             Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("thermal_limit") }
         }
@@ -120,10 +128,13 @@ pub fn face(error: &RequestError) -> Face {
         }
         E::StoreBusy => Face::overloaded("store_busy"),
         E::StoreUnavailable => Face::overloaded("store_unavailable"),
-        E::ModelLoading => Face::overloaded("model_loading"),
-        E::EngineStalled { .. } => Face::overloaded("engine_stalled"),
-        E::ShuttingDown => Face::overloaded("shutting_down"),
-        E::EngineStopped => Face::overloaded("worker_unavailable"),
+        E::ModelLoading => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("model_loading") },
+        E::EngineStalled { .. } => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("engine_stalled") },
+        E::ShuttingDown => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("shutting_down") },
+        E::EngineStopped => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("worker_unavailable") },
+        E::CircuitOpen { retry_after_s } => {
+            Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("circuit_open") }
+        }
         E::Aborted => Face::server_error("aborted").never_retry(),
         E::StreamEnded { .. } => Face::bad_request("stream_ended"),
         E::NonFiniteLogits => Face::server_error("non_finite_logits").never_retry(),
@@ -224,6 +235,7 @@ mod tests {
             (E::EngineStalled { seconds: 60 }, 503, "engine_stalled"),
             (E::ShuttingDown, 503, "shutting_down"),
             (E::EngineStopped, 503, "worker_unavailable"),
+            (E::CircuitOpen { retry_after_s: 8 }, 503, "circuit_open"),
             (E::Aborted, 500, "aborted"),
             (E::StreamEnded { why: "it was deleted" }, 400, "stream_ended"),
             (E::NonFiniteLogits, 500, "non_finite_logits"),
@@ -243,7 +255,8 @@ mod tests {
             assert_eq!(response.headers()["content-type"], "application/json");
             assert_eq!(
                 response.headers().contains_key("retry-after"),
-                status == 429 || ["thermal_limit", "compiler_busy"].contains(&code)
+                matches!(status, 429 | 503 | 504) && !["store_busy", "store_unavailable"].contains(&code),
+                "{message}"
             );
             // Both SDKs retry 408, 429 and all of 500 and above unless told otherwise.
             assert_eq!(response.headers().contains_key("x-should-retry"), face.never_retry);

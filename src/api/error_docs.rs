@@ -76,7 +76,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             E::Grammar { message: text("Too many items (limit 8000)") },
             "the completion met a limit of its own grammar; a part of it may have been sent",
         ),
-        (E::BatchTimeout { waited_ms: 60_000 }, "no batch took the request in time (`batching`)"),
+        (
+            E::BatchTimeout { waited_ms: 60_000 },
+            "no batch took the request in time (`batching`), or an upstream did not answer in time (`workers`)",
+        ),
         (E::ThermalLimit { retry_after_s: 10 }, "the machine is too hot for new requests"),
         (
             E::UnknownName { what: "policy", name: text("fast"), valid: text("fair, latency_first, throughput_first") },
@@ -90,7 +93,14 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
         (E::ModelLoading, "probes only: the server is not ready yet"),
         (E::EngineStalled { seconds: 60 }, "probes only: a step takes longer than `engine.stall_timeout`"),
         (E::ShuttingDown, "the server drains; the request did not run to its end"),
-        (E::EngineStopped, "the engine has ended"),
+        (
+            E::EngineStopped,
+            "no worker is there: the engine loop died, or no upstream with this model is up; a stream may have begun",
+        ),
+        (
+            E::CircuitOpen { retry_after_s: 12 },
+            "every worker that could take the request has failed too often in a row (`health.failure_threshold`)",
+        ),
         (E::Aborted, "the operator ended the request"),
         (
             E::StreamEnded { why: "another request of its conversation has begun" },

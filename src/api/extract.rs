@@ -26,6 +26,14 @@ impl Default for BodyLimits {
 
 /// Reads a JSON object. A key that occurs twice has its last value.
 pub async fn read_object(request: Request<Body>, limits: BodyLimits) -> Result<Map<String, Value>, RequestError> {
+    read_whole(request, limits).await.map(|(_, object)| object)
+}
+
+/// The same, and the bytes that it was read from.
+pub async fn read_whole(
+    request: Request<Body>,
+    limits: BodyLimits,
+) -> Result<(Bytes, Map<String, Value>), RequestError> {
     if let Err(error) = check_headers(request.headers(), limits) {
         // Who waits to be asked for the body reads the answer first.
         if !request.headers().contains_key(header::EXPECT) {
@@ -36,7 +44,7 @@ pub async fn read_object(request: Request<Body>, limits: BodyLimits) -> Result<M
     let bytes = read(request.into_body(), limits).await?;
     // serde_json refuses nesting beyond 128 levels, lone surrogates and invalid UTF-8.
     match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(object)) => Ok(object),
+        Ok(Value::Object(object)) => Ok((bytes, object)),
         Ok(_) => Err(RequestError::InvalidJson { message: "it must be an object".into() }),
         Err(error) => Err(RequestError::InvalidJson { message: error.to_string() }),
     }

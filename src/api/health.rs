@@ -1,27 +1,21 @@
-//! Probes. They read the engine's heartbeat and never ask the loop, so they answer while a step runs.
+//! Probes. They read what the pool knows of its workers and never ask a loop, so they answer while a step runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::error::ApiError;
 use super::openapi::shapes::errors::ErrorAnswer;
-use crate::clock::Clock;
-use crate::engine::heartbeat::{Heartbeat, Pulse};
 use crate::request::RequestError;
-use crate::units::Micros;
+use crate::workers::{Pool, Unready};
 
 /// What readiness depends on.
-#[derive(Debug)]
 pub struct Health {
-    heartbeat: Arc<Heartbeat>,
-    clock: Clock,
-    stall_after: Micros,
+    workers: Pool,
     loaded: AtomicBool,
     draining: AtomicBool,
 }
@@ -31,18 +25,16 @@ pub struct Health {
 pub enum NotReady {
     Loading,
     Draining,
-    /// A step has been running for longer than any step should.
-    Stalled(Micros),
-    Stopped,
+    Unready(Unready),
 }
 
 impl Health {
-    /// Not ready until [`Health::loaded`]. A step that runs longer than `stall_after` counts as hung.
-    pub fn new(heartbeat: Arc<Heartbeat>, clock: Clock, stall_after: Micros) -> Health {
-        Health { heartbeat, clock, stall_after, loaded: AtomicBool::new(false), draining: AtomicBool::new(false) }
+    /// Not ready until [`Health::loaded`], and while no worker could take a request.
+    pub fn new(workers: Pool) -> Health {
+        Health { workers, loaded: AtomicBool::new(false), draining: AtomicBool::new(false) }
     }
 
-    /// The model is loaded and the engine runs.
+    /// The model is loaded and the workers are watched.
     pub fn loaded(&self) {
         self.loaded.store(true, Ordering::Relaxed);
     }
@@ -59,12 +51,7 @@ impl Health {
         if !self.loaded.load(Ordering::Relaxed) {
             return Err(NotReady::Loading);
         }
-        match self.heartbeat.pulse(self.clock.now()) {
-            Pulse::Resting => Ok(()),
-            Pulse::Computing(age) if age <= self.stall_after => Ok(()),
-            Pulse::Computing(age) => Err(NotReady::Stalled(age)),
-            Pulse::Ended => Err(NotReady::Stopped),
-        }
+        self.workers.ready().map_err(NotReady::Unready)
     }
 }
 
@@ -88,35 +75,43 @@ impl IntoResponse for NotReady {
         let error = match self {
             NotReady::Loading => RequestError::ModelLoading,
             NotReady::Draining => RequestError::ShuttingDown,
-            NotReady::Stalled(age) => RequestError::EngineStalled { seconds: age.as_secs_f64() as u64 },
-            NotReady::Stopped => RequestError::EngineStopped,
+            NotReady::Unready(Unready::Stalled(age)) => {
+                RequestError::EngineStalled { seconds: age.as_secs_f64() as u64 }
+            }
+            NotReady::Unready(Unready::Stopped) => RequestError::EngineStopped,
         };
-        let mut response = ApiError(error).into_response();
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-        response
+        ApiError(error).into_response()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use crate::engine::EngineHandle;
+    use crate::engine::heartbeat::Heartbeat;
+    use crate::engine::permit::Gate;
+    use crate::metrics::Metrics;
+    use crate::units::Micros;
 
     #[test]
     fn readiness_follows_loading_the_heartbeat_and_draining() {
         let (clock, heartbeat) = (Clock::manual(), Arc::new(Heartbeat::default()));
-        let health = Health::new(heartbeat.clone(), clock.clone(), Micros::from_millis(1_000));
+        let (sender, _commands) = tokio::sync::mpsc::channel(1);
+        let engine = EngineHandle::new(sender, Gate::default());
+        let health = Health::new(Pool::single(engine, heartbeat.clone(), clock.clone(), Metrics::new()));
         assert_eq!(health.ready(), Err(NotReady::Loading));
         health.loaded();
-        assert_eq!(health.ready(), Err(NotReady::Stopped));
+        assert_eq!(health.ready(), Err(NotReady::Unready(Unready::Stopped)));
         heartbeat.rest();
         assert_eq!(health.ready(), Ok(()));
-        clock.advance(Micros::from_millis(60_000));
+        clock.advance(Micros::from_millis(600_000));
         assert_eq!(health.ready(), Ok(()), "an idle engine need not beat");
         heartbeat.begin(clock.now());
-        clock.advance(Micros::from_millis(1_000));
+        clock.advance(Micros::from_millis(60_000));
         assert_eq!(health.ready(), Ok(()), "a long step");
         clock.advance(Micros(1));
-        assert_eq!(health.ready(), Err(NotReady::Stalled(Micros(1_000_001))));
+        assert_eq!(health.ready(), Err(NotReady::Unready(Unready::Stalled(Micros(60_000_001)))));
         heartbeat.rest();
         assert_eq!(health.ready(), Ok(()), "it came back");
         health.drain();

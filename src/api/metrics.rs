@@ -12,14 +12,15 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::{Frame, SizeHint};
 
-use super::State;
+use super::Front;
 use super::error::ErrorCode;
 use crate::metrics::{Metrics, Outcome, Route};
 
 /// Prometheus' text format.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "probes", responses((status = 200, description = "All series", body = String, content_type = "text/plain")))]
-pub async fn text(Extract(metrics): Extract<Arc<Metrics>>) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response()
+pub async fn text(Extract(front): Extract<Front>) -> Response {
+    front.workers.publish();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], front.metrics.render()).into_response()
 }
 
 /// Put into the extensions of a streamed response; set when the stream ends with an error frame.
@@ -57,7 +58,7 @@ pub fn route(path: &str) -> Route {
     }
 }
 
-pub async fn layer(Extract(state): Extract<State>, request: Request, next: Next) -> Response {
+pub async fn layer(Extract(state): Extract<Front>, request: Request, next: Next) -> Response {
     let began = state.clock.now();
     let route = route(request.uri().path());
     // Dropped with this future when the client leaves before there is an answer.

@@ -3,6 +3,7 @@
 //! ```text
 //! serve.rs   accept loop: header timeout, write stalls, connection cap, drain
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
+//! relay/     requests that another server answers, where there are such
 //! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
 //! admin/     what the operator sees and changes; openapi/ what all of it looks like
 //! inside.rs  the lines of batches, which ask the same routes
@@ -23,12 +24,14 @@ mod inside;
 mod metrics;
 mod openai;
 mod openapi;
+mod relay;
 mod replay;
 mod request_id;
 mod serve;
 mod sse;
 
 use std::any::Any;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::Router;
@@ -37,38 +40,38 @@ use axum::http::{Method, Uri};
 use axum::middleware::from_fn;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, any, get, post};
 use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::clock::Clock;
-use crate::engine::EngineHandle;
 use crate::generate::Generator;
 use crate::metrics::Metrics;
 use crate::request::RequestError;
 use crate::store::Store;
+use crate::workers::Pool;
 use error::ApiError;
+use relay::Relay;
 
 pub use admin::Access;
+pub use admin::advice::Canaries;
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use inside::answerer;
 pub use replay::Replays;
 pub use serve::{ServeConfig, serve};
 
-/// What handlers share. Cheap to clone.
+/// What every server has, with a model of its own or without. Cheap to clone.
 #[derive(Clone)]
-pub struct State {
-    pub generator: Generator,
+pub struct Front {
     pub metrics: Arc<Metrics>,
     pub health: Arc<Health>,
     pub info: Arc<ServerInfo>,
     pub body: BodyLimits,
     pub clock: Clock,
-    /// For `/admin` and traces; completions go through the generator.
-    pub engine: EngineHandle,
+    /// For `/admin`, traces and relays; completions of the server's own model go through its generator.
+    pub workers: Pool,
     pub admin: Access,
-    pub replays: Arc<Replays>,
     pub store: Store,
     /// Told when a batch came, or is to be cancelled.
     pub batches: Arc<Notify>,
@@ -76,6 +79,24 @@ pub struct State {
     pub max_file_bytes: usize,
     /// Told when the operator asks for a drain.
     pub drain: Arc<Notify>,
+    /// The strategy on trial.
+    pub canaries: Canaries,
+}
+
+/// What the handlers of the server's own model share. Cheap to clone.
+#[derive(Clone)]
+pub struct State {
+    pub front: Front,
+    pub generator: Generator,
+    pub replays: Arc<Replays>,
+}
+
+impl Deref for State {
+    type Target = Front;
+
+    fn deref(&self) -> &Front {
+        &self.front
+    }
 }
 
 /// Facts about this server that answers repeat.
@@ -87,19 +108,43 @@ pub struct ServerInfo {
     pub system_fingerprint: String,
 }
 
-impl FromRef<State> for Arc<Metrics> {
-    fn from_ref(state: &State) -> Arc<Metrics> {
-        state.metrics.clone()
+impl FromRef<Front> for Arc<Metrics> {
+    fn from_ref(front: &Front) -> Arc<Metrics> {
+        front.metrics.clone()
     }
 }
 
-impl FromRef<State> for Arc<Health> {
-    fn from_ref(state: &State) -> Arc<Health> {
-        state.health.clone()
+impl FromRef<Front> for Arc<Health> {
+    fn from_ref(front: &Front) -> Arc<Health> {
+        front.health.clone()
     }
 }
 
-/// OpenAI's routes and Anthropic's, served with and without `/v1`.
+/// Every route of a server with a model of its own; `/openapi.json` tells of each. What its other workers answer is relayed.
+pub fn router(state: State) -> Router {
+    let front = state.front.clone();
+    let mut openai = of(openai_routes()).with_state(state.clone());
+    if front.workers.has_upstreams() {
+        let relay = Relay { front: front.clone(), generator: Some(state.generator) };
+        openai = openai.layer(from_fn_with_state(relay, relay::layer));
+    }
+    whole(openai.clone(), openai, front)
+}
+
+/// Every route of a server that has no model of its own: whatever is below `/v1` is for those that have one, but for files and
+/// batches, whose lines are relayed.
+pub fn relay_router(front: Front) -> Router {
+    let relay = Relay { front: front.clone(), generator: None };
+    let v1 = Router::new().fallback(relay::handle).with_state(relay.clone());
+    let bare = openai_routes().into_iter().filter(|(path, _)| !OURS_ALONE.contains(path));
+    let bare = bare.fold(Router::new(), |router, (path, _)| router.route(path, any(relay::handle)));
+    whole(v1, bare.with_state(relay), front)
+}
+
+/// What is kept in this process and at no other server.
+const OURS_ALONE: [&str; 1] = ["/stream/{id}"];
+
+/// The routes that need a model: OpenAI's, Anthropic's, and those of other servers. With and without `/v1`.
 fn openai_routes() -> Vec<(&'static str, MethodRouter<State>)> {
     vec![
         ("/completions", post(openai::completions::handle)),
@@ -115,6 +160,14 @@ fn openai_routes() -> Vec<(&'static str, MethodRouter<State>)> {
         ("/tokenize", post(openai::tokenize::tokenize)),
         ("/detokenize", post(openai::tokenize::detokenize)),
         ("/stream/{id}", get(openai::resume::read).delete(openai::resume::delete)),
+        ("/models", get(openai::models::list)),
+        ("/models/{*id}", get(openai::models::one)),
+    ]
+}
+
+/// The Batch API, which every server has: its lines ask the routes above, whoever answers them. With and without `/v1`.
+fn batch_routes() -> Vec<(&'static str, MethodRouter<Front>)> {
+    vec![
         // An upload is bounded by its own limit, as it comes.
         ("/files", get(openai::files::list).merge(post(openai::files::upload).layer(DefaultBodyLimit::disable()))),
         ("/files/{id}", get(openai::files::one).delete(openai::files::delete)),
@@ -122,13 +175,11 @@ fn openai_routes() -> Vec<(&'static str, MethodRouter<State>)> {
         ("/batches", get(openai::batches::list).post(openai::batches::create)),
         ("/batches/{id}", get(openai::batches::one)),
         ("/batches/{id}/cancel", post(openai::batches::cancel)),
-        ("/models", get(openai::models::list)),
-        ("/models/{*id}", get(openai::models::one)),
     ]
 }
 
 /// Routes for probes, scrapers and readers.
-fn plain_routes() -> Vec<(&'static str, MethodRouter<State>)> {
+fn plain_routes() -> Vec<(&'static str, MethodRouter<Front>)> {
     vec![
         ("/health/live", get(health::live)),
         ("/health/ready", get(health::ready)),
@@ -141,30 +192,31 @@ fn plain_routes() -> Vec<(&'static str, MethodRouter<State>)> {
     ]
 }
 
-/// Every route; `/openapi.json` tells of each.
-pub fn router(state: State) -> Router {
-    let of = |routes: Vec<(&'static str, MethodRouter<State>)>| {
-        routes.into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods))
-    };
-    let openai = of(openai_routes());
-    let router = Router::new()
-        .nest("/v1", openai.clone())
-        .merge(openai)
-        .merge(of(plain_routes()))
-        .nest("/admin", admin::router(&state))
+fn of<S: Clone + Send + Sync + 'static>(routes: Vec<(&'static str, MethodRouter<S>)>) -> Router<S> {
+    routes.into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods))
+}
+
+/// `v1` below that, `bare` without it, and what every server answers.
+fn whole(v1: Router, bare: Router, front: Front) -> Router {
+    let batches = of(batch_routes()).with_state(front.clone());
+    let router = of(plain_routes())
+        .nest("/admin", admin::router(&front))
+        .with_state(front.clone())
+        .nest("/v1", batches.clone().merge(v1))
+        .merge(batches)
+        .merge(bare)
         .fallback(no_route)
         .method_not_allowed_fallback(no_method);
-    layered(router, state)
+    layered(router, front)
 }
 
 /// Outermost last.
-fn layered(router: Router<State>, state: State) -> Router {
-    let counter = state.metrics.clone();
+fn layered(router: Router, front: Front) -> Router {
+    let counter = front.metrics.clone();
     router
         .layer(CatchPanicLayer::custom(move |panic| caught(&counter, panic)))
-        .layer(from_fn_with_state(state.clone(), metrics::layer))
+        .layer(from_fn_with_state(front, metrics::layer))
         .layer(from_fn(request_id::layer))
-        .with_state(state)
 }
 
 async fn no_route(request: Request) -> Response {

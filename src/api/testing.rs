@@ -20,7 +20,7 @@ use crate::request::{Event, FinishReason, Limits};
 use crate::step::{Logprobs, Sampled};
 use crate::store::{self, Store};
 use crate::text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
-use crate::units::{Micros, TokenId};
+use crate::units::TokenId;
 
 pub const CONTEXT: u32 = 64;
 
@@ -56,8 +56,11 @@ impl Scene {
         let (sender, commands) = mpsc::channel(64);
         let tokenizer = Arc::new(fixtures::byte_level());
         let engine = EngineHandle::new(sender, Gate::new(Capacity { requests: 1_000, tokens: 1 << 30 }));
+        let (clock, heartbeat, metrics) = (Clock::manual(), Arc::new(Heartbeat::default()), Metrics::new());
+        heartbeat.rest();
+        let workers = Pool::single(engine, heartbeat.clone(), clock.clone(), metrics.clone());
         let generator = Generator::new(GeneratorParts {
-            engine: engine.clone(),
+            workers: workers.clone(),
             tokenizer: tokenizer.clone(),
             template: Some(ChatTemplate::new(template, None, None).unwrap()),
             eos: vec![fixtures::END],
@@ -69,25 +72,23 @@ impl Scene {
             grammars: GrammarConfig::default(),
             embeddings: Embeddings { width: 4, ..Embeddings::default() },
         });
-        let (clock, heartbeat) = (Clock::manual(), Arc::new(Heartbeat::default()));
-        heartbeat.rest();
-        let health = Health::new(heartbeat.clone(), clock.clone(), Micros::from_millis(30_000));
+        let health = Health::new(workers.clone());
         health.loaded();
-        let state = State {
-            generator,
-            metrics: Metrics::new(),
+        let front = Front {
+            metrics,
             health: Arc::new(health),
             info: Arc::new(ServerInfo { created: 1_700_000_000, system_fingerprint: "fp_test".into() }),
             body: BodyLimits { max_bytes: 100_000, ..BodyLimits::default() },
             clock,
-            engine,
+            workers,
             admin: Access::Any,
-            replays: Arc::default(),
             store: Store::new(store::Config::memory()),
             batches: Arc::default(),
             max_file_bytes: 1 << 20,
             drain: Arc::default(),
+            canaries: Arc::default(),
         };
+        let state = State { front, generator, replays: Arc::default() };
         Scene { state, heartbeat, commands, tokenizer }
     }
 

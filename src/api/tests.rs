@@ -406,7 +406,7 @@ async fn a_panic_in_a_handler_is_a_500_with_the_object_and_is_counted() {
         panic!("on purpose");
     }
     let scene = Scene::new();
-    let router = layered(Router::new().route("/broken", get(broken)), scene.state.clone());
+    let router = layered(Router::new().route("/broken", get(broken)), scene.state.front.clone());
     let answer = read(router.oneshot(get_request("/broken")).await.unwrap()).await;
     assert_eq!((answer.status.as_u16(), &answer.error()["code"]), (500, &json!("internal_error")));
     assert!(!answer.error()["message"].as_str().unwrap().contains("on purpose"));
@@ -416,7 +416,7 @@ async fn a_panic_in_a_handler_is_a_500_with_the_object_and_is_counted() {
 #[tokio::test]
 async fn a_body_that_does_not_arrive_is_a_408_that_is_not_retried() {
     let mut scene = Scene::new();
-    scene.state.body.read_timeout = Duration::from_millis(20);
+    scene.state.front.body.read_timeout = Duration::from_millis(20);
     let never = futures_util::stream::pending::<Result<Bytes, std::io::Error>>();
     let answer = scene.send(raw(COMPLETIONS, Body::from_stream(never))).await;
     assert_eq!((answer.status.as_u16(), &answer.error()["type"]), (408, &json!("timeout_error")));
@@ -455,7 +455,7 @@ async fn probes_follow_the_heartbeat_and_never_ask_the_loop() {
         assert_eq!(scene.send(get_request(path)).await.status, 200, "{path}");
     }
     scene.heartbeat.begin(crate::units::Micros::ZERO);
-    scene.state.clock.advance(crate::units::Micros::from_millis(30_001));
+    scene.state.clock.advance(crate::units::Micros::from_millis(60_001));
     for path in ready {
         let answer = scene.send(get_request(path)).await;
         assert_eq!((answer.status.as_u16(), &answer.error()["code"]), (503, &json!("engine_stalled")), "{path}");

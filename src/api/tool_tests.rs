@@ -180,7 +180,7 @@ async fn many_large_tools_pass() {
     for (count, bytes) in [(58, 100 << 10), (128, 256 << 10)] {
         let tools = many(count, bytes);
         let mut scene = Scene::with(QWEN, 1 << 20);
-        scene.state.body.max_bytes = 1 << 20;
+        scene.state.front.body.max_bytes = 1 << 20;
         let events = scene.says("<tool_call>{\"name\": \"tool_57\", \"arguments\": {}}", FinishReason::Stop);
         let answer = scene.play(CHAT, &body(json!({"tools": tools})), &[events]).await;
         assert_eq!(answer.status, 200);

@@ -1,4 +1,4 @@
-//! An engine inside another program: no HTTP, no signals, no log. What `ffi` gives to C.
+//! Engines inside another program: no HTTP, no signals, no log. What `ffi` gives to C.
 //!
 //! Every call may come from any thread. A request's answer is kept until it has been read to its end, or cancelled.
 
@@ -6,24 +6,25 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use thiserror::Error;
 use tokio::runtime::{self, Runtime};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::config::{self, Config};
-use crate::engine::EngineHandle;
 use crate::engine::control::{Change, Group};
 use crate::engine::stats::EngineStats;
 use crate::generate::{Delta, Generation, Generator};
 use crate::request::{FinishReason, Origin, RawRequest, RequestError};
 use crate::units::TokenId;
+use crate::workers::{Pool, watch};
 
-use super::{Failure, compute_threads, engine};
+use super::workers::{self, Workers};
+use super::{Failure, compute_threads};
 
 /// Why a call did nothing.
 #[derive(Debug, Error)]
@@ -37,15 +38,16 @@ pub enum EmbeddedError {
     Request(#[from] RequestError),
 }
 
-/// A loaded model and its loop. Dropping it ends what is running and joins the loop's thread.
+/// A loaded model and its loops. Dropping it ends what is running and joins the loops' threads.
 pub struct Embedded {
     runtime: Runtime,
-    handle: EngineHandle,
+    pool: Pool,
     generator: Generator,
     clock: Clock,
     answers: Mutex<HashMap<u64, Arc<Mutex<Answer>>>>,
     next: AtomicU64,
-    thread: Option<JoinHandle<()>>,
+    /// Over the loops; ends when they have.
+    watch: Option<JoinHandle<()>>,
 }
 
 /// How much a caller can take at once.
@@ -87,9 +89,12 @@ impl Embedded {
     /// without a `model`, the file's. The environment is not read: another thread of the program may be writing it.
     pub fn start(model: Option<&str>, file: Option<&Path>) -> Result<Embedded, EmbeddedError> {
         let config = config::embedded(model, file).map_err(|error| EmbeddedError::Start(error.to_string()))?;
+        if !config.workers.upstreams.is_empty() {
+            return Err(EmbeddedError::Start("workers.upstreams: an embedded engine asks no other servers".into()));
+        }
         share_threads(&config)?;
         let clock = Clock::system();
-        let running = engine::start(&config, &clock).map_err(|failure| EmbeddedError::Start(words(failure)))?;
+        let started = workers::start(&config, &clock).map_err(|failure| EmbeddedError::Start(words(failure)))?;
         crate::model::release_freed();
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -97,15 +102,17 @@ impl Embedded {
             .enable_time()
             .build()
             .map_err(|error| EmbeddedError::Start(error.to_string()))?;
-        let engine::RunningEngine { handle, generator, thread, .. } = running;
+        let Workers { pool, generator, .. } = started;
+        let generator = generator.ok_or_else(|| EmbeddedError::Start("workers.count is 0".into()))?;
+        let watch = runtime.spawn(watch(pool.clone(), config.workers.check_interval));
         Ok(Embedded {
             runtime,
-            handle,
+            pool,
             generator,
             clock,
             answers: Mutex::default(),
             next: AtomicU64::new(1),
-            thread: Some(thread),
+            watch: Some(watch),
         })
     }
 
@@ -135,28 +142,27 @@ impl Embedded {
     /// Ends a request and forgets it; who waits for it hears [`RequestError::Aborted`].
     pub fn cancel(&self, id: u64) -> Result<(), EmbeddedError> {
         self.answers().remove(&id).ok_or(EmbeddedError::UnknownRequest(id))?;
-        self.runtime.block_on(self.handle.cancel(request_name(id)))?;
+        self.runtime.block_on(self.pool.cancel(request_name(id)))?;
         Ok(())
     }
 
     pub fn select_policy(&self, name: &str) -> Result<(), EmbeddedError> {
         let change = Change { group: Group::Policy, name: Some(name.to_owned()), values: Vec::new() };
-        self.runtime.block_on(self.handle.change(change))?;
+        self.runtime.block_on(self.pool.change(change))?;
         Ok(())
     }
 
     pub fn stats(&self) -> Result<EngineStats, EmbeddedError> {
-        Ok(self.runtime.block_on(self.handle.stats())?)
+        Ok(self.runtime.block_on(self.pool.stats())?)
     }
 
     pub fn reset_stats(&self) -> Result<(), EmbeddedError> {
-        Ok(self.runtime.block_on(self.handle.reset_stats())?)
+        Ok(self.runtime.block_on(self.pool.reset_stats())?)
     }
 
     /// Ends what is running; later requests are refused. Calls that wait return.
     pub fn shut_down(&self) {
-        // An error means that the loop has ended already.
-        let _ = self.runtime.block_on(self.handle.shutdown());
+        self.runtime.block_on(self.pool.shutdown());
     }
 
     fn answers(&self) -> MutexGuard<'_, HashMap<u64, Arc<Mutex<Answer>>>> {
@@ -168,8 +174,9 @@ impl Embedded {
 impl Drop for Embedded {
     fn drop(&mut self) {
         self.shut_down();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if let Some(watch) = self.watch.take() {
+            // Joins their threads.
+            let _ = self.runtime.block_on(watch);
         }
     }
 }

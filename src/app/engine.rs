@@ -1,55 +1,50 @@
-//! From configuration to a running engine loop.
+//! From configuration to engine loops over one model.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context;
-use tokio::runtime;
-use tokio::sync::{mpsc, oneshot};
-
-use crate::clock::Clock;
 use crate::config::Config;
-use crate::engine::command::EngineCommand;
 use crate::engine::control::Tuning;
-use crate::engine::core::{self, Core};
+use crate::engine::core;
 use crate::engine::forward::Forward;
-use crate::engine::heartbeat::Heartbeat;
-use crate::engine::home::{Home, HomeParts};
-use crate::engine::permit::Gate;
-use crate::engine::{EngineHandle, run};
 use crate::generate::{Embeddings, Generator, GeneratorParts, GrammarConfig};
-use crate::metrics::Metrics;
-use crate::model::{self, LoadedModel, TokenizerSource};
+use crate::model::{self, LoadedModel, Model, TokenizerSource};
 use crate::request::Limits;
 use crate::scheduler;
 use crate::text::{ChatTemplate, Tokenizer};
+use crate::workers::Local;
 
+use super::loops::{Blueprint, Shared};
 use super::memory::{self, KvNeeds, KvSize};
 use super::source;
 use super::{Failure, input};
 
-/// Commands that may wait for the loop; beyond it their senders wait, which is how a flood is slowed down.
-const COMMAND_CAPACITY: usize = 1024;
+/// Engine loops, and what a generator over them is made of.
+pub struct Engines {
+    /// With their ids.
+    pub locals: Vec<(String, Local)>,
+    pub served: Served,
+}
 
 /// Bytes that a token of a prompt may stand for where words are unknown as a whole.
 const UNKNOWN_WORD_BYTES: usize = 256;
 
-/// A loop that runs on a thread of its own, and what the HTTP face needs of it.
-pub struct RunningEngine {
-    pub handle: EngineHandle,
-    pub generator: Generator,
-    pub metrics: Arc<Metrics>,
-    pub heartbeat: Arc<Heartbeat>,
-    pub thread: JoinHandle<()>,
-    /// Resolves when the loop has returned.
-    pub ended: oneshot::Receiver<()>,
+/// A model, as far as whoever asks it needs to know.
+pub struct Served {
+    pub tokenizer: Arc<Tokenizer>,
+    pub template: Option<ChatTemplate>,
+    pub eos: Vec<crate::units::TokenId>,
+    pub limits: Limits,
+    pub embeddings: Embeddings,
+    /// Its own name.
+    pub id: String,
     /// The same for the same program, model and backend.
     pub fingerprint: String,
 }
 
-pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
-    let mut loaded =
+/// Loads the model, once for all loops, and starts them.
+pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
+    let loaded =
         model::load(&source::resolve(&config.model.reference).map_err(input)?, &config.model.options).map_err(input)?;
     let context = loaded.max_position_embeddings;
     let wanted = config.engine.max_model_len.unwrap_or(context).min(context) as usize;
@@ -58,100 +53,99 @@ pub fn start(config: &Config, clock: &Clock) -> Result<RunningEngine, Failure> {
     let spare = usize::from(only_embeds);
     let kv = kv_size(config, &loaded, wanted + spare)?;
     let block_size = config.kv_cache.block_size;
-    let kv_tokens = kv.num_blocks * block_size;
     // A sequence must fit the pool alone, or it could never finish.
-    let max_model_len = wanted.min(kv_tokens.saturating_sub(spare));
-    report(&loaded, &kv, block_size, max_model_len, wanted);
-    loaded.model.allocate_kv(kv.num_blocks, block_size).map_err(input)?;
-
-    let core_config = core::Config {
-        scheduler: scheduler::Config {
-            max_num_seqs: config.engine.max_num_seqs,
-            max_num_batched_tokens: config.engine.max_num_batched_tokens,
-            max_model_len: max_model_len + spare,
-            preemption: config.engine.preemption,
-            policy: config.policy,
-            max_stall: config.engine.max_stall,
-            prefix_caching: config.kv_cache.prefix_caching,
-            speculative: config.engine.speculative,
-            whole_prompts: only_embeds,
-        },
-        num_blocks: kv.num_blocks,
-        block_size,
-        multi_step_count: config.engine.multi_step_count,
-    };
+    let max_model_len = wanted.min((kv.num_blocks * block_size).saturating_sub(spare));
+    report(&loaded, &kv, config, max_model_len, wanted);
+    let core = core_config(config, kv.num_blocks, max_model_len + spare, config.engine.max_num_batched_tokens);
+    let core = core::Config { scheduler: scheduler::Config { whole_prompts: only_embeds, ..core.scheduler }, ..core };
     let tokenizer = Arc::new(tokenizer(&loaded)?);
-    let template = chat_template(&loaded)?;
     // A WordPiece tokenizer makes one token of a word that it does not know, however long.
     let longest_token = tokenizer.max_token_bytes().max(if only_embeds { UNKNOWN_WORD_BYTES } else { 0 });
-    let limits = Limits {
-        defaults: loaded.defaults,
-        only_embeds,
-        ..Limits::new(max_model_len as u32, loaded.model.vocab_size() as u32, longest_token)
-    };
-    let metrics = Metrics::new();
-    let heartbeat = Arc::new(Heartbeat::default());
-    let gate = Gate::new(config.intake.capacity);
-    let home = Home::new(HomeParts {
-        tuning: Tuning { intake: config.intake, scheduler: core_config.scheduler },
-        thermal: config.thermal.thresholds,
-        gate: gate.clone(),
-        clock: clock.clone(),
-        metrics: metrics.clone(),
-        heartbeat: heartbeat.clone(),
-    })
-    .overlapping(config.engine.overlap);
-    let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
-    let handle = EngineHandle::new(sender, gate);
-    let generator = Generator::new(GeneratorParts {
-        engine: handle.clone(),
+    let served = Served {
         tokenizer,
-        template,
+        template: chat_template(&loaded)?,
         eos: loaded.eos.clone(),
-        limits,
-        model_id: config.model.served_names.first().cloned().unwrap_or_else(|| loaded.id.clone()),
-        aliases: config.model.served_names.iter().skip(1).cloned().collect(),
-        adapters: config.model.adapters.clone(),
-        parsers: config.model.parsers,
-        grammars: GrammarConfig {
-            max_bytes: config.structured_output.max_bytes,
-            compile_timeout: config.structured_output.compile_timeout,
-            cache_entries: config.structured_output.cache_entries,
+        limits: Limits {
+            defaults: loaded.defaults,
+            only_embeds,
+            ..Limits::new(max_model_len as u32, loaded.model.vocab_size() as u32, longest_token)
         },
         embeddings: Embeddings {
             pooling: config.model.pooling.or(loaded.pooling).unwrap_or_default(),
             width: loaded.model.width(),
             normalised: loaded.normalised,
         },
-    });
-    let fingerprint = fingerprint(&loaded);
-    let core = Core::new(core_config, Forward::new(loaded.model));
-    // Ready from here on: what comes before the thread's first turn waits in the channel.
-    heartbeat.rest();
-    let (thread, ended) = spawn(core, home, commands)?;
-    Ok(RunningEngine { handle, generator, metrics, heartbeat, thread, ended, fingerprint })
-}
-
-/// The loop has a runtime of its own: one thread for it and one, at most, for the step.
-fn spawn(
-    core: Core<Forward>,
-    home: Home,
-    commands: mpsc::Receiver<EngineCommand>,
-) -> Result<(JoinHandle<()>, oneshot::Receiver<()>), Failure> {
-    let runtime = runtime::Builder::new_current_thread()
-        .max_blocking_threads(1)
-        .enable_time()
-        .build()
-        .context("the engine's runtime")?;
-    let (alive, ended) = oneshot::channel();
-    let body = move || {
-        let core = runtime.block_on(run::run(core, home, commands));
-        drop((core, alive));
+        id: loaded.id.clone(),
+        fingerprint: fingerprint(&loaded),
     };
-    let thread = std::thread::Builder::new().name("engine".into()).spawn(body).context("the engine's thread")?;
-    Ok((thread, ended))
+    // Its weights are the loops'; it computes nothing itself.
+    let prototype = Arc::new(Mutex::new(loaded.model));
+    let executor = move || {
+        let mut model: Model = prototype.lock().unwrap_or_else(PoisonError::into_inner).replica();
+        model.allocate_kv(kv.num_blocks, block_size).map_err(|error| error.to_string())?;
+        Ok(Forward::new(model))
+    };
+    let blueprint = Blueprint {
+        core,
+        tuning: Tuning { intake: config.intake, scheduler: core.scheduler },
+        thermal: config.thermal.thresholds,
+        overlap: config.engine.overlap,
+        shared: shared.clone(),
+    };
+    let locals = blueprint.start("engine", config.workers.count, super::compute_threads(config), executor)?;
+    Ok(Engines { locals, served })
 }
 
+/// What decides in each loop.
+pub fn core_config(
+    config: &Config,
+    num_blocks: usize,
+    max_model_len: usize,
+    max_num_batched_tokens: usize,
+) -> core::Config {
+    core::Config {
+        scheduler: scheduler::Config {
+            max_num_seqs: config.engine.max_num_seqs,
+            max_num_batched_tokens,
+            max_model_len,
+            preemption: config.engine.preemption,
+            policy: config.policy,
+            max_stall: config.engine.max_stall,
+            prefix_caching: config.kv_cache.prefix_caching,
+            speculative: config.engine.speculative,
+            whole_prompts: false,
+        },
+        num_blocks,
+        block_size: config.kv_cache.block_size,
+        multi_step_count: config.engine.multi_step_count,
+    }
+}
+
+impl Served {
+    /// Who makes requests of text, and text of tokens.
+    pub fn generator(self, config: &Config, workers: crate::workers::Pool) -> Generator {
+        let Served { tokenizer, template, eos, limits, embeddings, id, .. } = self;
+        Generator::new(GeneratorParts {
+            workers,
+            tokenizer,
+            template,
+            eos,
+            limits,
+            model_id: config.model.served_names.first().cloned().unwrap_or(id),
+            aliases: config.model.served_names.iter().skip(1).cloned().collect(),
+            adapters: config.model.adapters.clone(),
+            parsers: config.model.parsers,
+            grammars: GrammarConfig {
+                max_bytes: config.structured_output.max_bytes,
+                compile_timeout: config.structured_output.compile_timeout,
+                cache_entries: config.structured_output.cache_entries,
+            },
+            embeddings,
+        })
+    }
+}
+
+/// Of one loop: what there is for all is divided evenly.
 fn kv_size(config: &Config, loaded: &LoadedModel, max_model_len: usize) -> Result<KvSize, Failure> {
     let needs = KvNeeds {
         bytes_per_token: loaded.model.kv_bytes_per_token(),
@@ -159,10 +153,11 @@ fn kv_size(config: &Config, loaded: &LoadedModel, max_model_len: usize) -> Resul
         max_num_seqs: config.engine.max_num_seqs,
         max_model_len,
     };
-    memory::kv_size(&needs, config.kv_cache.memory_bytes.unwrap_or_else(memory::auto_budget)).map_err(input)
+    let budget = config.kv_cache.memory_bytes.unwrap_or_else(memory::auto_budget);
+    memory::kv_size(&needs, budget / config.workers.count.max(1)).map_err(input)
 }
 
-fn tokenizer(loaded: &LoadedModel) -> Result<Tokenizer, Failure> {
+pub fn tokenizer(loaded: &LoadedModel) -> Result<Tokenizer, Failure> {
     match &loaded.tokenizer {
         TokenizerSource::Json(json) => Tokenizer::from_json(json).map_err(input),
         TokenizerSource::Gguf(vocab) => Tokenizer::from_gguf(vocab).map_err(input),
@@ -179,21 +174,23 @@ fn fingerprint(loaded: &LoadedModel) -> String {
     format!("fp_{:012x}", hasher.finish() >> 16)
 }
 
-fn chat_template(loaded: &LoadedModel) -> Result<Option<ChatTemplate>, Failure> {
+pub fn chat_template(loaded: &LoadedModel) -> Result<Option<ChatTemplate>, Failure> {
     let chat = &loaded.chat;
     let compile = |source: &String| ChatTemplate::new(source, chat.bos_token.clone(), chat.eos_token.clone());
     chat.template.as_ref().map(compile).transpose().map_err(input)
 }
 
 /// Said before anything large is allocated, so that the last line before an out-of-memory kill explains it.
-fn report(loaded: &LoadedModel, kv: &KvSize, block_size: usize, max_model_len: usize, wanted: usize) {
+fn report(loaded: &LoadedModel, kv: &KvSize, config: &Config, max_model_len: usize, wanted: usize) {
+    let workers = config.workers.count;
     tracing::info!(
         event = "model_loaded",
         model = loaded.id,
         parameters = loaded.model.spec().parameters(),
-        kv_blocks = kv.num_blocks,
-        kv_tokens = kv.num_blocks * block_size,
-        kv_mib = kv.bytes >> 20,
+        workers,
+        kv_blocks = kv.num_blocks * workers,
+        kv_tokens = kv.num_blocks * workers * config.kv_cache.block_size,
+        kv_mib = (kv.bytes * workers) >> 20,
         max_model_len,
         "model loaded"
     );

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
@@ -14,9 +14,9 @@ use crate::clock::{self, Clock};
 use crate::config::{AdminAccess, Config, ServerConfig};
 use crate::jobs::{Runner, RunnerParts};
 use crate::store::Store;
-use crate::units::Micros;
+use crate::workers::{self, Pool};
 
-use super::engine::RunningEngine;
+use super::workers::Workers;
 use super::{Failure, input, signals, thermal};
 
 /// Handlers only parse, wait and frame; two threads keep one slow poll from delaying a probe.
@@ -50,38 +50,37 @@ pub struct Serving {
     pub listener: TcpListener,
     /// Open.
     pub store: Store,
-    pub engine: RunningEngine,
+    pub workers: Workers,
     pub clock: Clock,
 }
 
 pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), Failure> {
-    let Serving { listener, store, engine, clock } = serving;
-    let RunningEngine { handle, generator, metrics, heartbeat, thread, ended, fingerprint, .. } = engine;
-    let stall = Micros(config.engine.stall_timeout.as_micros() as u64);
-    let health = Arc::new(Health::new(heartbeat, clock.clone(), stall));
-    let info = api::ServerInfo { created: clock::unix_seconds(), system_fingerprint: fingerprint };
-    let state = api::State {
-        generator,
-        metrics,
+    let Serving { listener, store, workers: started, clock } = serving;
+    let Workers { pool, generator, shared, fingerprint } = started;
+    let health = Arc::new(Health::new(pool.clone()));
+    let front = api::Front {
+        metrics: shared.metrics,
         health: health.clone(),
-        info: Arc::new(info),
+        info: Arc::new(api::ServerInfo { created: clock::unix_seconds(), system_fingerprint: fingerprint }),
         body: BodyLimits { max_bytes: config.server.max_body_bytes, read_timeout: config.server.read_timeout },
         clock: clock.clone(),
-        engine: handle.clone(),
+        workers: pool.clone(),
         admin: match config.server.admin {
             AdminAccess::Loopback => api::Access::Loopback,
             AdminAccess::Any => api::Access::Any,
             AdminAccess::Off => api::Access::Off,
         },
-        replays: Arc::default(),
         store: store.clone(),
         batches: Arc::default(),
         max_file_bytes: config.max_file_bytes,
         drain: Arc::default(),
+        canaries: Arc::default(),
     };
-    let drain_asked = state.drain.clone();
-    let wake = state.batches.clone();
-    let router = api::router(state);
+    let (drain_asked, wake) = (front.drain.clone(), front.batches.clone());
+    let router = match generator {
+        Some(generator) => api::router(api::State { front, generator, replays: Arc::default() }),
+        None => api::relay_router(front),
+    };
     let parts =
         RunnerParts { store: store.clone(), answerer: api::answerer(router.clone()), clock, config: config.jobs, wake };
     let served = runtime.block_on(async {
@@ -91,31 +90,33 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         let server = tokio::spawn(api::serve(listener, router, serve_config(config), async {
             let _ = stopped.await;
         }));
+        let watch = tokio::spawn(workers::watch(pool.clone(), config.workers.check_interval));
         health.loaded();
         tracing::info!(event = "listening", url = %format!("http://{address}"), "listening on http://{address}");
-        let sensor = tokio::spawn(thermal::watch(config.thermal.clone(), handle.clone()));
+        let sensor = tokio::spawn(thermal::watch(config.thermal.clone(), pool.clone()));
         let (stop_batches, batches_stopped) = oneshot::channel::<()>();
         let batches = tokio::spawn(Runner::new(parts).run(async {
             let _ = batches_stopped.await;
         }));
-        let end = until_told_or_dead(ended, drain_asked).await;
+        let end = until_told(drain_asked).await;
         health.drain();
         // What they ask for is given up: it is asked again after the next start, and nobody waits for it here.
         drop(stop_batches);
         let _ = batches.await;
         if end.is_ok() {
-            drain(&handle, config.engine.drain_timeout).await;
+            drain(&pool, config.engine.drain_timeout).await;
         }
         sensor.abort();
-        drop((stop, handle));
+        pool.shutdown().await;
+        // Every loop has ended, and its thread is joined.
+        watch.await.context("the watch over the workers")?;
+        drop(stop);
         server.await.context("the accept loop")?;
-        // Its last reading may be under way; it holds no more than a handle.
         let _ = sensor.await;
         store.close().await;
         end
     });
     drop(runtime);
-    thread.join().map_err(|_| anyhow!("the engine's thread panicked"))?;
     tracing::info!(event = "stopped", "stopped");
     Ok(served?)
 }
@@ -130,23 +131,19 @@ fn serve_config(config: &Config) -> ServeConfig {
     }
 }
 
-async fn until_told_or_dead(ended: oneshot::Receiver<()>, drain_asked: Arc<Notify>) -> anyhow::Result<()> {
+async fn until_told(drain_asked: Arc<Notify>) -> anyhow::Result<()> {
     tokio::select! {
         signal = signals::stop() => signal.context("listening for signals"),
         () = drain_asked.notified() => Ok(()),
-        // The loop ends only when told to, and nobody has.
-        _ = ended => Err(anyhow!("the engine ended unexpectedly")),
     }
 }
 
 /// Running requests finish, within the limit or until a second signal; queued ones are refused at once.
-async fn drain(handle: &crate::engine::EngineHandle, limit: Duration) {
+async fn drain(workers: &Pool, limit: Duration) {
     tracing::info!(event = "draining", limit_s = limit.as_secs(), "draining; a second signal aborts");
     let why = tokio::select! {
-        drained = timeout(limit, handle.drain()) => if drained.is_ok() { "drained" } else { "drain timeout" },
+        drained = timeout(limit, workers.drain()) => if drained.is_ok() { "drained" } else { "drain timeout" },
         _ = signals::stop() => "second signal",
     };
-    tracing::info!(event = "drained", why, "ending the engine");
-    // An error means that the loop has ended already, which is what is wanted.
-    let _ = handle.shutdown().await;
+    tracing::info!(event = "drained", why, "ending the workers");
 }

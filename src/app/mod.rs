@@ -1,8 +1,9 @@
 //! The composition root: configuration in, a running server out, drained in order and everything joined.
 //!
-//! Two runtimes: the engine's, on a thread of its own, whose blocking thread runs the steps; and the HTTP face's. A step
+//! A runtime for each engine loop, on a thread of its own, whose blocking thread runs the steps; and the HTTP face's. A step
 //! never occupies a thread that answers probes.
 
+mod bench;
 #[cfg(any(feature = "capi", test))]
 pub mod embedded;
 mod engine;
@@ -11,11 +12,15 @@ mod http;
 mod hub;
 mod inspect;
 mod logging;
+mod loops;
 mod memory;
 mod quantize;
 mod signals;
+mod simulate;
+mod simulated;
 mod source;
 mod thermal;
+mod workers;
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -23,8 +28,10 @@ use crate::store::Store;
 
 use http::Serving;
 
+pub use bench::{bench, calibrate};
 pub use inspect::inspect;
 pub use quantize::quantize;
+pub use simulate::simulate;
 
 /// Why the server did not start, or ended badly.
 #[derive(Debug)]
@@ -40,6 +47,18 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
+/// A value of a command's argument that makes no sense.
+#[derive(Debug, thiserror::Error)]
+#[error("--{flag}: {message}")]
+struct BadArgument {
+    flag: &'static str,
+    message: String,
+}
+
+fn bad(flag: &'static str, message: impl Into<String>) -> Failure {
+    input(BadArgument { flag, message: message.into() })
+}
+
 fn input(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
     Failure::Input(Box::new(error))
 }
@@ -49,9 +68,11 @@ pub fn compute_threads(config: &Config) -> usize {
     config.engine.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
-/// Loads the model, starts the engine and serves until a signal comes and everything under way has ended.
+/// Loads the model, starts the workers and serves until a signal comes and everything under way has ended.
 pub fn serve(config: Config) -> Result<(), Failure> {
     logging::init(&config.logging);
+    // The failpoints of `FAILPOINTS`, in builds for tests.
+    let _scenario = fail::has_failpoints().then(fail::FailScenario::setup);
     let clock = Clock::system();
     // Bound first: a port that is taken should not cost the loading of a model.
     let listener = http::bind(&config.server)?;
@@ -59,8 +80,8 @@ pub fn serve(config: Config) -> Result<(), Failure> {
     // So should a store that cannot be used.
     let store = Store::new(config.store.clone());
     runtime.block_on(store.open()).map_err(input)?;
-    let engine = engine::start(&config, &clock)?;
+    let workers = workers::start(&config, &clock)?;
     // What loading needed is no longer needed.
     crate::model::release_freed();
-    http::serve(&config, runtime, Serving { listener, store, engine, clock })
+    http::serve(&config, runtime, Serving { listener, store, workers, clock })
 }

@@ -1,15 +1,15 @@
-//! Reads the machine's temperature and tells the engine.
+//! Reads the machine's temperature and tells the engines.
 
 use std::path::{Path, PathBuf};
 
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::ThermalConfig;
-use crate::engine::EngineHandle;
 use crate::scheduler::thermal::Reading;
+use crate::workers::Pool;
 
-/// Until the engine has gone. Without a sensor it ends at once.
-pub async fn watch(config: ThermalConfig, engine: EngineHandle) {
+/// Until the end. Without a sensor it ends at once.
+pub async fn watch(config: ThermalConfig, workers: Pool) {
     let Some(path) = config.path else { return };
     let mut ticks = interval(config.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -23,7 +23,8 @@ pub async fn watch(config: ThermalConfig, engine: EngineHandle) {
             lost = !lost;
             tracing::warn!(event = "thermal_sensor", lost, path = %path.display(), "the temperature sensor changed its state");
         }
-        if engine.temperature(reading).await.is_err() {
+        workers.temperature(reading).await;
+        if workers.is_ending() {
             return;
         }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
 
 use super::keys::{self, FLAGS, Kind};
+use super::tools::{self, BenchArgs, CalibrateArgs, SimulateArgs};
 use crate::model::Quantised;
 
 /// What the command line said.
@@ -16,7 +17,7 @@ pub struct Parsed {
     pub flags: Vec<(&'static str, &'static str, String)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     Serve,
     /// Prints the effective configuration.
@@ -36,6 +37,12 @@ pub enum Command {
         to: PathBuf,
         kind: Quantised,
     },
+    /// Predicts what a load would meet.
+    Simulate(Box<SimulateArgs>),
+    /// Loads a server.
+    Bench(Box<BenchArgs>),
+    /// Asks a server what its steps cost.
+    Calibrate(Box<CalibrateArgs>),
 }
 
 /// How `model inspect` answers.
@@ -98,11 +105,17 @@ pub fn command() -> Clap {
         .subcommand(config.args(arguments()))
         .subcommand(health)
         .subcommand(model.subcommand(inspect).subcommand(quantize))
+        .subcommand(tools::simulate().args(some_arguments(SIMULATED)))
+        .subcommand(tools::bench())
+        .subcommand(tools::calibrate())
 }
 
 fn path(id: &'static str, shown: &'static str, help: &'static str) -> Arg {
     Arg::new(id).required(true).value_name(shown).value_parser(value_parser!(PathBuf)).help(help)
 }
+
+/// The flags of `serve` that change what is simulated; strategies and policies have arguments of their own.
+const SIMULATED: &[&str] = &["max-num-seqs", "max-num-batched-tokens", "max-stall-ms", "queue-capacity", "preemption"];
 
 /// The variable that moves the port of a server in a container, and with it the port that its health check asks.
 fn port() -> String {
@@ -116,13 +129,22 @@ pub fn probe_url(port: Option<&str>) -> String {
 }
 
 fn arguments() -> Vec<Arg> {
+    flags(|_| true)
+}
+
+fn some_arguments(names: &[&str]) -> Vec<Arg> {
+    flags(|flag| names.contains(&flag))
+}
+
+/// `--config` and the chosen flags.
+fn flags(wanted: impl Fn(&str) -> bool) -> Vec<Arg> {
     let file = Arg::new("config")
         .long("config")
         .value_name("FILE")
         .env("FOREBAY_CONFIG")
         .value_parser(value_parser!(PathBuf))
         .help("A YAML file like config.yaml");
-    let flags = FLAGS.iter().filter_map(|&(flag, name)| {
+    let flags = FLAGS.iter().filter(|(flag, _)| wanted(flag)).filter_map(|&(flag, name)| {
         let key = keys::find(name)?;
         let default = if key.default.is_empty() { "none" } else { key.default };
         let help = format!("{} [default: {default}; env: {}]", key.help, keys::env_name(name));
@@ -140,26 +162,43 @@ fn read(matches: ArgMatches) -> Parsed {
         Some(("health", matches)) => {
             let url = matches.get_one::<String>("url").cloned();
             let url = url.unwrap_or_else(|| probe_url(std::env::var(port()).ok().as_deref()));
-            return Parsed { command: Command::Health { url }, file: None, flags: Vec::new() };
+            return bare(Command::Health { url });
+        }
+        Some(("bench", matches)) => {
+            return bare(Command::Bench(Box::new(tools::bench_args(matches))));
+        }
+        Some(("calibrate", matches)) => {
+            return bare(Command::Calibrate(Box::new(tools::calibrate_args(matches))));
         }
         Some(("model", matches)) => {
-            let command = match matches.subcommand() {
+            return bare(match matches.subcommand() {
                 Some(("quantize", matches)) => quantize_command(matches),
                 Some((_, matches)) => inspect_command(matches),
                 None => inspect_command(matches),
-            };
-            return Parsed { command, file: None, flags: Vec::new() };
+            });
         }
         Some(("config", matches)) => (Command::Config, matches.clone()),
+        Some(("simulate", matches)) => (Command::Simulate(Box::new(tools::simulate_args(matches))), matches.clone()),
         Some((_, matches)) => (Command::Serve, matches.clone()),
         None => (Command::Serve, matches),
     };
-    let value = |flag: &str, key: &str| match keys::find(key).map(|key| key.kind) {
-        Some(Kind::Bool) => matches.get_flag(flag).then(|| "true".to_owned()),
-        _ => matches.get_one::<String>(flag).cloned(),
+    // Other commands than `serve` know only some flags, and may use the name of another for something of their own.
+    let known = match &command {
+        Command::Simulate(_) => Some(SIMULATED),
+        _ => None,
+    };
+    let given = |flag| Some(flag).filter(|flag| known.is_none_or(|known| known.contains(flag)));
+    let value = |flag: &'static str, key: &str| match keys::find(key).map(|key| key.kind) {
+        Some(Kind::Bool) => given(flag).and_then(|id| matches.get_flag(id).then(|| "true".to_owned())),
+        _ => given(flag).and_then(|id| matches.get_one::<String>(id).cloned()),
     };
     let flags = FLAGS.iter().filter_map(|&(flag, key)| Some((flag, key, value(flag, key)?))).collect();
     Parsed { command, file: matches.get_one::<PathBuf>("config").cloned(), flags }
+}
+
+/// A command that reads no configuration.
+fn bare(command: Command) -> Parsed {
+    Parsed { command, file: None, flags: Vec::new() }
 }
 
 fn inspect_command(matches: &ArgMatches) -> Command {

@@ -23,6 +23,11 @@ pub enum Kind {
         min_ms: u64,
         max_ms: u64,
     },
+    /// Any number, fractions included.
+    Number {
+        min: f64,
+        max: f64,
+    },
     /// A part of a whole, above 0 and at most 1.
     Share,
     OneOf(&'static [&'static str]),
@@ -47,8 +52,6 @@ const COUNT: Kind = Kind::Integer { min: 1, max: 10_000_000 };
 const DEPTH: Kind = Kind::Integer { min: 0, max: 10_000_000 };
 const MILLIS: Kind = Kind::Integer { min: 0, max: HOUR };
 const CELSIUS: Kind = Kind::Integer { min: 1, max: 150 };
-const SIMULATED: Kind = Kind::NotYet("simulated workers");
-const BREAKERS: Kind = Kind::NotYet("workers with health checks");
 const HISTORY: Kind = Kind::NotYet("the history of metrics");
 
 const MINUTE: u64 = 60_000;
@@ -88,7 +91,7 @@ pub const KEYS: &[Key] = &[
         "model.path",
         "",
         Kind::Text,
-        "a Hugging Face folder, a .gguf file, or a hub id org/name[@revision][:file]; empty is the embedded model",
+        "a Hugging Face folder, a .gguf file, a hub id org/name[@revision][:file], or sim; empty is the embedded model",
     ),
     key("model.served_names", "", Kind::List, "names clients may use, the first one shown; empty is the folder's name"),
     key(
@@ -145,7 +148,7 @@ pub const KEYS: &[Key] = &[
     key(
         "batching.strategy",
         "queue_depth",
-        Kind::OneOf(&["fixed", "queue_depth", "latency_aware", "immediate"]),
+        Kind::OneOf(&["fixed", "queue_depth", "latency_aware", "immediate", "cost_aware"]),
         "when gathered requests are released",
     ),
     key(
@@ -285,14 +288,85 @@ pub const KEYS: &[Key] = &[
         Kind::Bool,
         "requests that begin alike share the blocks of what they begin with",
     ),
-    key("workers.count", "1", Kind::Integer { min: 1, max: 1 }, "engine loops; more than one is not in this version"),
-    key("workers.base_latency_ms", "10", SIMULATED, "per step of a simulated worker"),
-    key("workers.per_token_latency_ms", "0.5", SIMULATED, "per token of a simulated worker"),
-    key("workers.latency_variance", "0.1", SIMULATED, "of the base"),
-    key("workers.max_batch_tokens", "8192", SIMULATED, "per step of a simulated worker"),
-    key("health.check_interval", "5s", BREAKERS, "between two checks of a worker"),
-    key("health.failure_threshold", "3", BREAKERS, "failures that open a breaker"),
-    key("health.recovery_timeout", "30s", BREAKERS, "until an open breaker tries again"),
+    key(
+        "workers.count",
+        "auto",
+        Kind::AutoInteger { min: 0, max: 64 },
+        "engine loops; auto is 1, 4 of the simulated model, none where there are upstreams and no model.path",
+    ),
+    key(
+        "workers.upstreams",
+        "",
+        Kind::List,
+        "other OpenAI-compatible servers that take requests, such as http://host:8000",
+    ),
+    key(
+        "workers.balancer",
+        "prefix_aware",
+        Kind::OneOf(&["round_robin", "least_loaded", "power_of_two", "prefix_aware"]),
+        "which worker takes a request",
+    ),
+    key(
+        "workers.connect_timeout",
+        "5s",
+        Kind::Duration { min_ms: 1, max_ms: HOUR },
+        "an upstream that cannot be reached within has failed",
+    ),
+    key(
+        "workers.response_timeout",
+        "10m",
+        Kind::Duration { min_ms: 1, max_ms: 24 * HOUR },
+        "an upstream's answer begins within; without streaming that is the whole completion",
+    ),
+    key(
+        "workers.idle_timeout",
+        "1m",
+        Kind::Duration { min_ms: 1, max_ms: 24 * HOUR },
+        "an upstream may fall silent in the middle of an answer for so long",
+    ),
+    key(
+        "workers.base_latency_ms",
+        "10",
+        Kind::Number { min: 0.0, max: 3.6e6 },
+        "per step of the simulated model (--model sim)",
+    ),
+    key(
+        "workers.per_token_latency_ms",
+        "0.5",
+        Kind::Number { min: 0.0, max: 3.6e6 },
+        "per token of a step of the simulated model",
+    ),
+    key(
+        "workers.latency_variance",
+        "0.1",
+        Kind::Number { min: 0.0, max: 1.0 },
+        "standard deviation of base_latency_ms, as a part of it",
+    ),
+    key(
+        "workers.max_batch_tokens",
+        "8192",
+        Kind::Integer { min: 1, max: 1 << 20 },
+        "per step of the simulated model, in place of engine.max_num_batched_tokens",
+    ),
+    key("health.check_interval", "5s", Kind::Duration { min_ms: 1, max_ms: HOUR }, "between two checks of an upstream"),
+    key(
+        "health.check_timeout",
+        "2s",
+        Kind::Duration { min_ms: 1, max_ms: HOUR },
+        "a check that takes longer has failed",
+    ),
+    key(
+        "health.failure_threshold",
+        "5",
+        Kind::Integer { min: 1, max: 1_000_000 },
+        "failures in a row that open a worker's breaker",
+    ),
+    key(
+        "health.recovery_timeout",
+        "30s",
+        Kind::Duration { min_ms: 1, max_ms: 24 * HOUR },
+        "until an open breaker lets one request through to try",
+    ),
     key("metrics.collection_interval", "100ms", HISTORY, "between two samples"),
     key("metrics.percentile_window_size", "1000", HISTORY, "samples behind a percentile"),
     key("metrics.history_retention", "1h", HISTORY, "how long samples are kept"),
@@ -361,6 +435,9 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("kv-memory", "kv_cache.memory"),
     ("kv-dtype", "kv_cache.dtype"),
     ("speculative", "engine.speculative"),
+    ("workers", "workers.count"),
+    ("upstreams", "workers.upstreams"),
+    ("balancer", "workers.balancer"),
     ("store", "store.url"),
     ("log-level", "logging.level"),
     ("log-format", "logging.format"),
@@ -382,13 +459,13 @@ impl Kind {
             Kind::Text => "text".into(),
             Kind::List => "a list of names".into(),
             Kind::Bool => "true or false".into(),
-            Kind::Integer { min, max } if min == max => format!("{min}; others are not in this version"),
             Kind::Integer { min, max } => format!("an integer from {min} to {max}"),
             Kind::AutoInteger { min, max } => format!("auto or an integer from {min} to {max}"),
             Kind::AutoGiB => "auto or a positive number of GiB".into(),
             Kind::Duration { min_ms, max_ms } => {
                 format!("a duration with a unit (ms, s, m, h) from {min_ms}ms to {}s", max_ms / 1_000)
             }
+            Kind::Number { min, max } => format!("a number from {min} to {max}"),
             Kind::Share => "a number above 0 and at most 1".into(),
             Kind::OneOf(names) => format!("one of {}", names.join(", ")),
             Kind::NotYet(feature) => format!("not set: {feature} are not in this version"),

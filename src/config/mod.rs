@@ -5,7 +5,9 @@
 mod cli;
 mod keys;
 mod raw;
+mod tools;
 mod values;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,7 +29,9 @@ use crate::units::Micros;
 
 pub use cli::{Command, InspectFormat};
 use raw::{Merged, Origin};
+pub use tools::{BenchArgs, CalibrateArgs, SimulateArgs, TargetArgs};
 use values::Reader;
+pub use workers::{Simulated, WorkersConfig};
 
 /// The server's configuration.
 #[derive(Clone, Debug)]
@@ -40,6 +44,7 @@ pub struct Config {
     pub engine: EngineConfig,
     pub kv_cache: KvCacheConfig,
     pub structured_output: StructuredOutputConfig,
+    pub workers: WorkersConfig,
     pub store: store::Config,
     pub jobs: jobs::Config,
     /// Of an upload.
@@ -72,7 +77,7 @@ pub enum AdminAccess {
 
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// As the user wrote it: empty, a path, or a hub id; `app` resolves it.
+    /// As the user wrote it: empty, a path, a hub id, or [`ModelConfig::SIMULATED`]; `app` resolves it.
     pub reference: String,
     pub options: LoadOptions,
     /// The first is shown; empty means the model's own.
@@ -83,6 +88,15 @@ pub struct ModelConfig {
     pub parsers: ParserChoices,
     /// `None` is what the model says.
     pub pooling: Option<Pooling>,
+}
+
+impl ModelConfig {
+    /// No model, but what one would cost.
+    pub const SIMULATED: &str = "sim";
+
+    pub fn is_simulated(&self) -> bool {
+        self.reference == ModelConfig::SIMULATED
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -185,10 +199,14 @@ impl Loaded {
 /// Reads flags, environment and file. Mistakes on the command line end the process with code 2, as clap does.
 pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
     let parsed = cli::parse();
-    // A probe and a look at files need no configuration, and must not fail for a bad one.
+    // A probe, a look at files and a load on another server need no configuration, and must not fail for a bad one.
     let environment = match parsed.command {
-        Command::Health { .. } | Command::Inspect { .. } | Command::Quantize { .. } => BTreeMap::new(),
-        Command::Serve | Command::Config => environment(),
+        Command::Health { .. }
+        | Command::Inspect { .. }
+        | Command::Quantize { .. }
+        | Command::Bench(_)
+        | Command::Calibrate(_) => BTreeMap::new(),
+        Command::Serve | Command::Config | Command::Simulate(_) => environment(),
     };
     let loaded = load(parsed.file.as_deref(), environment, &parsed.flags)?;
     Ok((parsed.command, loaded))
@@ -219,11 +237,11 @@ fn load(
 }
 
 fn typed(read: &Reader) -> Result<Config, ConfigError> {
-    // Only checked: there is one loop, and the table allows no other number.
-    read.integer("workers.count")?;
+    let model = model(read)?;
     Ok(Config {
         server: server(read)?,
-        model: model(read)?,
+        workers: workers::workers(read, &model.reference)?,
+        model,
         intake: intake(read)?,
         policy: policy(read)?,
         thermal: thermal(read)?,

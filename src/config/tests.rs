@@ -113,7 +113,11 @@ fn bad_values_name_the_key_the_place_and_the_range() {
         ("model.load_format", "gguf"),
         ("model.quantize", "q5_k"),
         ("logging.format", "xml"),
-        ("workers.count", "2"),
+        ("workers.count", "65"),
+        ("workers.upstreams", "http://a:1, host:8000"),
+        ("workers.balancer", "random"),
+        ("workers.latency_variance", "NaN"),
+        ("health.check_interval", "5"),
         ("logging.level", "loud"),
     ] {
         let variable = keys::env_name(key);
@@ -134,6 +138,21 @@ fn adapters_have_names_of_their_own() {
         let message = refused(None, &[("FOREBAY__MODEL__LORA", wrong)], &[]);
         assert!(message.contains("model.lora") && message.contains("name=folder"), "{message}");
     }
+}
+
+#[test]
+fn how_many_loops_there_are_follows_from_what_answers() {
+    let count = |variables: &[(&str, &str)]| load_all(None, variables, &[]).map(|loaded| loaded.config.workers.count);
+    let upstreams = ("FOREBAY__WORKERS__UPSTREAMS", "http://a:1/v1,http://b:2");
+    assert_eq!(count(&[]).unwrap(), 1);
+    assert_eq!(count(&[("FOREBAY__MODEL__PATH", "sim")]).unwrap(), 4);
+    assert_eq!(count(&[upstreams]).unwrap(), 0, "a router");
+    assert_eq!(count(&[upstreams, ("FOREBAY__MODEL__PATH", "x.gguf")]).unwrap(), 1);
+    assert_eq!(count(&[upstreams, ("FOREBAY__WORKERS__COUNT", "2")]).unwrap(), 2);
+    let nobody = count(&[("FOREBAY__WORKERS__COUNT", "0")]).unwrap_err().to_string();
+    assert!(nobody.contains("workers.count"), "{nobody}");
+    let loaded = load_all(None, &[upstreams], &[]).unwrap();
+    assert_eq!(loaded.config.workers.upstreams, ["http://a:1", "http://b:2"]);
 }
 
 #[test]

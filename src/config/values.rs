@@ -89,6 +89,12 @@ impl<'a> Reader<'a> {
         share.ok_or_else(|| self.out_of_range(key))
     }
 
+    pub fn number(&self, key: &'static str) -> Result<f64, ConfigError> {
+        let Kind::Number { min, max } = Self::kind(key) else { panic!("{key} is no number") };
+        let number = self.text(key).parse::<f64>().ok().filter(|number| (min..=max).contains(number));
+        number.ok_or_else(|| self.out_of_range(key))
+    }
+
     pub fn one_of<T: Copy>(&self, key: &'static str, values: &[(&str, T)]) -> Result<T, ConfigError> {
         let text = self.text(key);
         values.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| self.out_of_range(key))

@@ -7,6 +7,7 @@ use crate::scheduler::thermal::{Level, Reading};
 use crate::units::{Micros, SeqId};
 
 use super::control::{Change, Changed};
+use super::history::Record;
 use super::permit::Permit;
 use super::stats::{EngineStats, LiveSequence};
 use super::trace::Trace;
@@ -58,6 +59,11 @@ pub enum EngineCommand {
     Trace {
         id: String,
         reply: oneshot::Sender<Vec<Trace>>,
+    },
+    /// The requests of the last `window`, without their text.
+    History {
+        window: Micros,
+        reply: oneshot::Sender<Record>,
     },
     /// Ends all sequences of a request with [`RequestError::Aborted`]; the reply is their number.
     Cancel {

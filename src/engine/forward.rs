@@ -388,6 +388,7 @@ impl Executor for Forward {
     }
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
+        fail::fail_point!("engine::forward", |_| Err(ExecuteError("failpoint".into())));
         let began = self.clock.now();
         let output = self.step(batch);
         self.computed = Some(self.clock.now().since(began));

@@ -4,12 +4,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::command::{Accepted, EngineCommand, Submission};
 use super::control::{Change, Changed};
+use super::history::Record;
 use super::permit::{Gate, Permit};
 use super::stats::{EngineStats, LiveSequence};
 use super::trace::Trace;
 use crate::request::{Event, Request, RequestError};
 use crate::scheduler::thermal::{Level, Reading};
-use crate::units::SeqId;
+use crate::units::{Micros, SeqId};
 
 /// The sending end of channel 1. Cheap to clone; when the last clone is gone the loop ends.
 #[derive(Clone, Debug)]
@@ -21,6 +22,10 @@ pub struct EngineHandle {
 impl EngineHandle {
     pub fn new(commands: mpsc::Sender<EngineCommand>, gate: Gate) -> EngineHandle {
         EngineHandle { commands, gate }
+    }
+
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Places in the queue for `sequences` of at most `tokens` prompt tokens together, or why there are none: to be asked
@@ -103,6 +108,11 @@ impl EngineHandle {
     /// Of each sequence of a request; empty if it is unknown or forgotten.
     pub async fn traces(&self, id: String) -> Result<Vec<Trace>, RequestError> {
         self.ask(|reply| EngineCommand::Trace { id, reply }).await
+    }
+
+    /// What came in the last `window`, and what the engine is made of.
+    pub async fn history(&self, window: Micros) -> Result<Record, RequestError> {
+        self.ask(|reply| EngineCommand::History { window, reply }).await
     }
 
     /// Ends a request; its clients hear [`RequestError::Aborted`]. Returns how many sequences it had.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
 use crate::intake::Batch;
@@ -19,15 +19,14 @@ use super::control::Tuning;
 use super::core::Core;
 use super::executor::Executor;
 use super::heartbeat::Heartbeat;
+use super::history::{History, Record};
 use super::inbox::Inbox;
 use super::outlet::Outlets;
 use super::permit::{Closed, Gate};
 use super::stats::{EngineStats, LiveSequence, WindowStats};
+use super::tape::{Entry, Planned};
 use super::trace::Traces;
-use super::window::Window;
-
-/// Samples behind the percentiles of step times and TTFT.
-const SAMPLES: usize = 1_000;
+use super::window::{SAMPLES, Window};
 
 pub struct Home {
     pub(super) inbox: Inbox,
@@ -37,6 +36,9 @@ pub struct Home {
     drains: Vec<oneshot::Sender<()>>,
     ending: bool,
     pub(super) measured: Measured,
+    pub(super) history: History,
+    /// Where decisions are recorded, while somebody listens and there is room.
+    tape: Option<mpsc::Sender<Entry>>,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) heartbeat: Arc<Heartbeat>,
@@ -58,7 +60,10 @@ pub(super) struct Measured {
     pub window_began: Micros,
     pub window_tokens: u64,
     pub steps: Window,
+    /// How long the model did not compute.
     pub gaps: Window,
+    /// From the end of a step to the beginning of the next: what belongs to the duration of none.
+    pub between: Window,
     pub ttft: Window,
     /// When the last step ended, unless there was nothing to do since.
     pub returned_at: Option<Micros>,
@@ -84,6 +89,7 @@ impl Home {
             window_tokens: 0,
             steps: Window::new(SAMPLES),
             gaps: Window::new(SAMPLES),
+            between: Window::new(SAMPLES),
             ttft: Window::new(SAMPLES),
             returned_at: None,
         };
@@ -95,6 +101,8 @@ impl Home {
             drains: Vec::new(),
             ending: false,
             measured,
+            history: History::default(),
+            tape: None,
             clock,
             metrics,
             heartbeat,
@@ -103,6 +111,22 @@ impl Home {
             outlook: None,
             ahead: None,
             looked_for_gone: false,
+        }
+    }
+
+    /// Records what is heard and decided from now on, up to `most` entries; when they are full, or nobody listens any more,
+    /// recording ends.
+    pub fn record(&mut self, most: usize) -> mpsc::Receiver<Entry> {
+        let (tape, entries) = mpsc::channel(most.max(1));
+        self.tape = Some(tape);
+        entries
+    }
+
+    pub(super) fn note(&mut self, entry: impl FnOnce() -> Entry) {
+        if let Some(tape) = &self.tape
+            && tape.try_send(entry()).is_err()
+        {
+            self.tape = None;
         }
     }
 
@@ -126,12 +150,22 @@ impl Home {
             EngineCommand::Submit { group, reply } => drop(reply.send(self.submit(group))),
             EngineCommand::Abort { seq } => self.abort(seq),
             EngineCommand::Stats { reply } => drop(reply.send(self.stats())),
-            EngineCommand::Pause => drop(self.inbox.pause()),
-            EngineCommand::Resume => drop(self.inbox.resume()),
+            EngineCommand::Pause => {
+                self.note(|| Entry::Paused);
+                self.inbox.pause();
+            }
+            EngineCommand::Resume => {
+                self.note(|| Entry::Resumed);
+                self.inbox.resume();
+            }
             EngineCommand::Drain { reply } => self.drain(reply),
             EngineCommand::Shutdown => self.ending = true,
             EngineCommand::Change { change, reply } => {
                 let changed = self.inbox.change(&change);
+                if changed.as_ref().is_ok_and(|changed| !changed.is_empty()) {
+                    self.history.changed(self.clock.now());
+                    self.note(|| Entry::Changed(change));
+                }
                 self.gate.set_capacity(self.inbox.tuning().0.intake.capacity);
                 drop(reply.send(changed));
             }
@@ -155,6 +189,7 @@ impl Home {
             EngineCommand::ResetStats => self.reset_stats(),
             EngineCommand::Requests { reply } => drop(reply.send(self.requests())),
             EngineCommand::Trace { id, reply } => drop(reply.send(self.traces.of(&id))),
+            EngineCommand::History { window, reply } => drop(reply.send(self.past(window))),
             EngineCommand::Cancel { id, reply } => drop(reply.send(self.cancel(&id))),
         }
     }
@@ -169,14 +204,21 @@ impl Home {
         let mut requests = Vec::with_capacity(group.len());
         let mut waiting = Vec::with_capacity(group.len());
         for Submission { request, events, permit } in group {
-            waiting.push((request.id(), events, permit, request.origin().clone(), request.priority()));
+            let prompt_tokens = request.prompt().len();
+            waiting.push((request.id(), events, permit, request.origin().clone(), request.priority(), prompt_tokens));
             requests.push(request);
         }
         let prompt_tokens = requests.iter().map(|request| request.prompt().len()).sum();
-        let predicted = self.inbox.submit(requests, now)?;
+        let copy = self.tape.is_some().then(|| requests.clone());
+        let predicted = self.inbox.submit(requests, now);
+        if let Some(group) = copy {
+            self.note(|| Entry::Submitted { now, group, accepted: predicted.is_ok() });
+        }
+        let predicted = predicted?;
         self.metrics.admitted(waiting.len(), prompt_tokens);
         let mut accepted = Accepted::default();
-        for (seq, events, permit, origin, priority) in waiting {
+        for (seq, events, permit, origin, priority, prompt_tokens) in waiting {
+            self.history.begin(seq, priority, prompt_tokens as u32, now);
             accepted.predicted_ttft = predicted.map(|until| (now + until).since(origin.received));
             self.traces.begin(seq, origin, priority);
             self.traces.note(seq, Decision::Queued { depth, predicted_ttft: accepted.predicted_ttft }, now);
@@ -186,6 +228,7 @@ impl Home {
     }
 
     fn abort(&mut self, seq: SeqId) {
+        self.note(|| Entry::Aborted { seq });
         self.inbox.abort(seq);
         self.cut_short(seq, Event::Finished(FinishReason::Abort), self.clock.now());
     }
@@ -196,6 +239,7 @@ impl Home {
         self.catch_up();
         let live = self.traces.live_of(id);
         for &seq in &live {
+            self.note(|| Entry::Aborted { seq });
             self.inbox.abort(seq);
             self.cut_short(seq, Event::Failed(RequestError::Aborted), now);
         }
@@ -247,7 +291,12 @@ impl Home {
             self.cut_short(request.id(), Event::Failed(error), now);
         }
         self.inbox.note(core.view());
-        if let Some(batch) = self.inbox.release(now, self.measured.ttft.recent_p99()) {
+        let batch = self.inbox.release(now, self.measured.ttft.recent_p99());
+        self.note(|| {
+            let ids = |batch: &Batch| batch.released.iter().map(|released| released.request.id()).collect();
+            Entry::Settled { now, batch: batch.as_ref().map(|batch| (batch.id, ids(batch))) }
+        });
+        if let Some(batch) = batch {
             core.admit(self.released(batch, now));
             self.inbox.note(core.view());
         }
@@ -298,13 +347,17 @@ impl Home {
 
     pub fn plan<E: Executor>(&mut self, core: &mut Core<E>) -> Option<StepPlan> {
         let ahead = self.ahead.take();
-        if self.ending || !self.inbox.may_step() {
-            return None;
-        }
         let now = self.clock.now();
-        let Some(ahead) = ahead else { return core.plan(now) };
-        let (plan, fate) = core.plan_with(ahead, now);
-        self.metrics.planned_ahead(fate);
+        let plan = match ahead {
+            _ if self.ending || !self.inbox.may_step() => None,
+            None => core.plan(now),
+            Some(ahead) => {
+                let (plan, fate) = core.plan_with(ahead, now);
+                self.metrics.planned_ahead(fate);
+                plan
+            }
+        };
+        self.note(|| Entry::Planned { now, plan: plan.as_ref().map(Planned::of) });
         plan
     }
 
@@ -335,6 +388,22 @@ impl Home {
             self.cut_short(seq, Event::Failed(RequestError::ShuttingDown), now);
         }
         self.heartbeat.end();
+    }
+
+    /// What came lately, and what the engine is made of.
+    fn past(&self, window: Micros) -> Record {
+        let now = self.clock.now();
+        let core = self.inbox.core();
+        Record {
+            now,
+            since: self.history.since(now, window),
+            past: self.history.newest(now, window),
+            tuning: self.inbox.tuning().0.clone(),
+            cost: core.cost.clone(),
+            gap: self.measured.between.mean().unwrap_or_default(),
+            block_size: core.block_size,
+            num_blocks: core.snapshot.blocks_total,
+        }
     }
 
     fn reset_stats(&mut self) {

@@ -1,8 +1,9 @@
 //! What stays home while a step runs: the queue, the tuning, the orders for the core, the last known state. Pure.
 
-use crate::intake::{Batch, Intake, Situation};
+use crate::intake::{Batch, Intake, Prices, Situation};
 use crate::report::{Snapshot, Stage};
 use crate::request::{CLASSES, Priority, Request, RequestError};
+use crate::scheduler::StepLoad;
 use crate::scheduler::thermal::{Change as ThermalChange, Governor, Level, Reading};
 use crate::units::{Micros, SeqId};
 
@@ -47,6 +48,7 @@ pub struct Inbox {
     /// When the step under way began, and how long it was to take.
     step: Option<(Micros, Option<Micros>)>,
     drained: Rate,
+    arrived: Rate,
 }
 
 impl Inbox {
@@ -62,6 +64,7 @@ impl Inbox {
             celsius: None,
             step: None,
             drained: Rate::default(),
+            arrived: Rate::default(),
         }
     }
 
@@ -74,10 +77,12 @@ impl Inbox {
         if let Some(first) = group.first() {
             unreachable_deadline(first, predicted, now)?;
         }
+        let count = group.len();
         self.intake.push_group(group, now).map_err(|full| {
             let retry_after_s = crate::intake::retry_after(self.intake.len(), self.drained_per_s(now), 0.5);
             RequestError::QueueFull { capacity: full.capacity.requests, retry_after_s }
         })?;
+        self.arrived.count(count, now);
         Ok(predicted)
     }
 
@@ -197,7 +202,32 @@ impl Inbox {
             seats: self.last.seats,
             idle: self.last.urgent == 0,
             p99_ttft,
+            prices: self.prices(now),
         }
+    }
+
+    /// The next step as it would be without anybody from the queue.
+    fn prices(&self, now: Micros) -> Option<Prices> {
+        let CoreView { backlog, cost, .. } = &self.last;
+        // A step with a prompt can be predicted: everything below was measured.
+        cost.predict(&(StepLoad::STEP + StepLoad::prefill(0, 1)))?;
+        let [step, prefill_token, decode_token, prefill, context_token] = cost.coefficients();
+        let decodes = decode_token * backlog.decoding as f64 + context_token * backlog.context_tokens as f64;
+        let step_us = step + decodes;
+        let by_tokens = self.tuning.scheduler.max_num_batched_tokens.saturating_sub(backlog.decoding);
+        // As the scheduler cuts prompts while some decode; its prediction adds a margin, which `token_us` stands for.
+        let stall = self.tuning.scheduler.max_stall.filter(|_| backlog.decoding > 0);
+        let by_time =
+            stall.map(|stall| ((stall.0 as f64 - step_us - prefill) / prefill_token.max(1e-3)).max(1.0) as usize);
+        Some(Prices {
+            step_us,
+            token_us: prefill_token,
+            prompt_us: prefill,
+            step_tokens: by_time.map_or(by_tokens, |by_time| by_time.min(by_tokens)),
+            prompts: backlog.prompts,
+            tokens: backlog.prefill_tokens,
+            arrivals_per_us: self.arrived.per_s(now) / 1e6,
+        })
     }
 
     /// Requests that have waited for too long, with what their clients hear.
@@ -258,6 +288,11 @@ impl Inbox {
             draining: self.gate == Gate::Draining,
             ..self.last.snapshot.clone()
         }
+    }
+
+    /// As it was when it last left or came home.
+    pub fn core(&self) -> &CoreView {
+        &self.last
     }
 
     pub fn tuning(&self) -> (&Tuning, &Tuning) {

@@ -17,6 +17,7 @@ use super::core::Core;
 use super::executor::Executor;
 use super::home::Home;
 use super::outlet::Heard;
+use super::tape::{self, Entry};
 
 impl Home {
     /// The core is about to leave for a step; returns when.
@@ -51,8 +52,10 @@ impl Home {
         if let Some(before) = self.measured.returned_at.replace(now) {
             let gap = Micros(now.since(before).0.saturating_sub(report.computed.unwrap_or(elapsed).0));
             self.measured.gaps.push(gap);
+            self.measured.between.push(began.since(before));
             self.metrics.engine_gap(gap);
         }
+        self.note(|| Entry::Stepped { elapsed, outcomes: tape::outcomes(&report) });
         self.account(&report);
         self.undelivered = Some(report);
         if !self.overlap {
@@ -81,6 +84,7 @@ impl Home {
 
     fn deliver(&mut self, report: StepReport) {
         let now = self.clock.now();
+        self.note(|| Entry::Delivered { now });
         self.metrics.steps(&report);
         let decoding = report.steps.iter().any(|facts| facts.decode_tokens > 0);
         let max_stall = self.inbox.tuning().0.scheduler.max_stall.filter(|_| decoding && report.steps.len() == 1);
@@ -110,10 +114,17 @@ impl Home {
     /// Tells the client, and everyone who keeps count.
     fn say(&mut self, seq: SeqId, event: Event, now: Micros) {
         let how = match &event {
-            Event::Finished(reason) => Some(reason.name()),
-            Event::Failed(_) => Some("failed"),
+            Event::Finished(reason) => {
+                self.history.end(seq, true, now);
+                Some(reason.name())
+            }
+            Event::Failed(_) => {
+                self.history.end(seq, false, now);
+                Some("failed")
+            }
             Event::Admitted { .. } | Event::Embedded(_) => None,
             Event::Token(_) => {
+                self.history.token(seq, now);
                 self.measured.tokens_total += 1;
                 self.measured.window_tokens += 1;
                 None

@@ -16,6 +16,7 @@ pub mod forward;
 mod guide;
 pub mod handle;
 pub mod heartbeat;
+pub mod history;
 pub mod home;
 pub mod inbox;
 mod masks;
@@ -26,8 +27,9 @@ mod pooler;
 mod predict;
 pub mod run;
 pub mod stats;
+pub mod tape;
 pub mod trace;
-mod window;
+pub mod window;
 
 pub use handle::EngineHandle;
 

@@ -21,7 +21,14 @@ pub enum Closed {
 
 /// Hands out permits. Cheap to clone; clones share their counters.
 #[derive(Clone, Debug, Default)]
-pub struct Gate(Arc<Counters>);
+pub struct Gate(Arc<Counters>, Arc<Rate>);
+
+/// How fast one loop empties the queue, in millionths per second; a part of [`Counters::drained`].
+#[derive(Debug, Default)]
+struct Rate {
+    counters: Arc<Counters>,
+    own: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct Counters {
@@ -31,8 +38,8 @@ struct Counters {
     max_requests: AtomicUsize,
     max_tokens: AtomicUsize,
     closed: AtomicUsize,
-    /// Bits of an `f64`: requests that leave the queue per second.
-    drained_per_s: AtomicU64,
+    /// Millionths of requests that leave the queue per second, at all loops together.
+    drained: AtomicU64,
 }
 
 /// Places for a request's sequences. Dropped, it gives back what it still holds.
@@ -45,9 +52,14 @@ pub struct Permit {
 
 impl Gate {
     pub fn new(capacity: Capacity) -> Gate {
-        let gate = Gate::default();
+        let gate = Gate::default().of_another_loop();
         gate.set_capacity(capacity);
         gate
+    }
+
+    /// One more loop's way to the same places: their number is the server's, not a loop's.
+    pub fn of_another_loop(&self) -> Gate {
+        Gate(self.0.clone(), Arc::new(Rate { counters: self.0.clone(), own: AtomicU64::new(0) }))
     }
 
     /// A permit for `sequences` of at most `tokens` prompt tokens together. `jitter`, from 0 to 1, spreads the advice to
@@ -67,7 +79,7 @@ impl Gate {
             Ok(()) => Ok(permit),
             Err(full) => {
                 drop(permit);
-                let drained = f64::from_bits(counters.drained_per_s.load(Ordering::Relaxed));
+                let drained = counters.drained.load(Ordering::Relaxed) as f64 / 1e6;
                 let retry_after_s = retry_after(requests_before, drained, jitter);
                 Err(RequestError::QueueFull { capacity: full.capacity.requests, retry_after_s })
             }
@@ -99,12 +111,26 @@ impl Gate {
     }
 
     pub fn set_drain_rate(&self, per_s: f64) {
-        self.0.drained_per_s.store(per_s.to_bits(), Ordering::Relaxed);
+        self.1.set((per_s * 1e6) as u64);
     }
 
     /// Requests and prompt tokens that hold places.
     pub fn held(&self) -> (usize, usize) {
         (self.0.requests.load(Ordering::Relaxed), self.0.tokens.load(Ordering::Relaxed))
+    }
+}
+
+impl Rate {
+    fn set(&self, rate: u64) {
+        let before = self.own.swap(rate, Ordering::Relaxed);
+        // Wrapping, as atomics are: the sum of all parts is right whatever the order.
+        self.counters.drained.fetch_add(rate.wrapping_sub(before), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Rate {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
@@ -183,6 +209,22 @@ mod tests {
         assert!(matches!(gate.enter(1, 1, 0.0), Err(RequestError::ShuttingDown)));
         gate.set_closed(Closed::Open);
         assert!(gate.enter(1, 1, 0.0).is_ok());
+    }
+
+    #[test]
+    fn loops_share_places_and_empty_the_queue_together() {
+        let gate = gate(1, 1_000);
+        let other = gate.of_another_loop();
+        gate.set_drain_rate(1.0);
+        other.set_drain_rate(9.0);
+        let _held = other.enter(1, 1, 0.0).unwrap();
+        let retry = |gate: &Gate| match gate.enter(1, 1, 1.0) {
+            Err(RequestError::QueueFull { retry_after_s, .. }) => retry_after_s,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(retry(&gate), retry_after(1, 10.0, 1.0));
+        drop(other);
+        assert_eq!(retry(&gate), retry_after(1, 1.0, 1.0));
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub async fn run<E: Executor>(
     mut commands: mpsc::Receiver<EngineCommand>,
 ) -> Core<E> {
     while !home.is_ending() {
+        fail::fail_point!("engine::turn");
         hear_waiting(&mut home, &mut commands);
         home.settle(&mut core);
         let Some(plan) = home.plan(&mut core) else {

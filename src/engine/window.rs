@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use crate::units::Micros;
 
+/// Samples behind the percentiles of step times and TTFT.
+pub const SAMPLES: usize = 1_000;
+
 /// The newest durations, for percentiles.
 #[derive(Clone, Debug)]
 pub struct Window {

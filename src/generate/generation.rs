@@ -4,12 +4,14 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
+use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::{Choice, Delta};
-use crate::engine::EngineHandle;
-use crate::request::{Event, Request, RequestError, SamplingParams, Shaping};
-use crate::units::{Micros, SeqId, TokenId};
+use crate::request::{Event, FinishReason, Request, RequestError, SamplingParams, Shaping};
+use crate::units::{Micros, TokenId};
+use crate::workers::breaker::Verdict;
+use crate::workers::{Dispatched, Underway};
 
 /// A running request. Dropping it aborts what is unfinished.
 pub struct Generation {
@@ -21,7 +23,19 @@ pub struct Generation {
     said: VecDeque<(u32, Delta)>,
     /// Which choice is asked first next time, so that none is starved by a faster one.
     first: usize,
-    unfinished: Unfinished,
+    underway: Underway,
+    /// The requests once more, until their first token or their second worker.
+    again: Option<Vec<Request>>,
+    /// They are being begun elsewhere.
+    moving: Option<Moving>,
+    /// Nothing has failed yet.
+    sound: bool,
+}
+
+/// A group on its way to another worker, and what ended it at the first.
+struct Moving {
+    dispatched: BoxFuture<'static, Result<Dispatched, RequestError>>,
+    why: RequestError,
 }
 
 /// What is known of a request once it is queued.
@@ -58,19 +72,18 @@ impl Effective {
 }
 
 impl Generation {
-    pub(super) fn new(
-        started: Started,
-        choices: Vec<Choice>,
-        events: Vec<mpsc::Receiver<Event>>,
-        unfinished: Unfinished,
-    ) -> Generation {
+    pub(super) fn new(started: Started, choices: Vec<Choice>, dispatched: Dispatched) -> Generation {
+        let Dispatched { accepted: _, events, underway, again } = dispatched;
         Generation {
             started,
             choices: choices.len() as u32,
             running: choices.into_iter().zip(events).map(Some).collect(),
             said: VecDeque::new(),
             first: 0,
-            unfinished,
+            underway,
+            again,
+            moving: None,
+            sound: true,
         }
     }
 
@@ -83,6 +96,11 @@ impl Generation {
         loop {
             if let Some(delta) = self.said.pop_front() {
                 return Poll::Ready(Some(delta));
+            }
+            if let Some(moving) = &mut self.moving {
+                let Poll::Ready(dispatched) = moving.dispatched.as_mut().poll(context) else { return Poll::Pending };
+                self.moved(dispatched);
+                continue;
             }
             if self.running.iter().all(Option::is_none) {
                 return Poll::Ready(None);
@@ -107,6 +125,18 @@ impl Generation {
     }
 
     fn hear(&mut self, index: usize, event: Event) {
+        match &event {
+            Event::Token(_) | Event::Embedded(_) => self.again = None,
+            Event::Failed(why) if why.is_worker_fault() => {
+                self.underway.lease.settle(Verdict::Failure);
+                if self.move_elsewhere(why.clone()) {
+                    return;
+                }
+                self.sound = false;
+            }
+            Event::Failed(_) | Event::Finished(FinishReason::Abort) => self.sound = false,
+            Event::Admitted { .. } | Event::Finished(_) => {}
+        }
         let Some((choice, _)) = &mut self.running[index] else { return };
         let from_engine = matches!(event, Event::Finished(_) | Event::Failed(_));
         let seq = choice.seq();
@@ -114,39 +144,38 @@ impl Generation {
         if deltas.iter().any(|delta| matches!(delta, Delta::Finished { .. } | Delta::Failed(_))) {
             // Closes the channel. An end that the engine does not know of, a stop string, has to be told.
             self.running[index] = None;
-            self.unfinished.ended(seq, from_engine);
+            self.underway.ended(seq, from_engine);
+            if self.sound && self.running.iter().all(Option::is_none) {
+                self.underway.lease.settle(Verdict::Success);
+            }
         }
         self.said.extend(deltas.into_iter().map(|delta| (index as u32, delta)));
     }
-}
 
-/// The sequences that the engine may still be running for us; aborted when dropped.
-pub(super) struct Unfinished {
-    engine: EngineHandle,
-    seqs: Vec<SeqId>,
-}
-
-impl Unfinished {
-    pub fn new(engine: EngineHandle, seqs: impl Iterator<Item = SeqId>) -> Unfinished {
-        Unfinished { engine, seqs: seqs.collect() }
-    }
-
-    /// The engine took none of them.
-    pub fn refused(&mut self) {
-        self.seqs.clear();
-    }
-
-    /// A sequence has ended, and the engine knows it or is told now.
-    fn ended(&mut self, seq: SeqId, engine_knows: bool) {
-        self.seqs.retain(|&other| other != seq);
-        if !engine_knows {
-            self.engine.abort(seq);
+    /// Begins the whole group elsewhere, if no client has seen any of it and that was not done before.
+    fn move_elsewhere(&mut self, why: RequestError) -> bool {
+        let Some(group) = self.again.take() else { return false };
+        if self.running.iter().any(Option::is_none) {
+            return false;
         }
+        let (pool, failed) = (self.underway.lease.pool().clone(), self.underway.lease.worker());
+        let dispatched = Box::pin(async move { pool.resubmit(group, failed).await });
+        self.moving = Some(Moving { dispatched, why });
+        true
     }
-}
 
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        self.seqs.iter().for_each(|&seq| self.engine.abort(seq));
+    /// The group is queued elsewhere, or nobody else wants it: then what ended it is what its client hears.
+    fn moved(&mut self, dispatched: Result<Dispatched, RequestError>) {
+        let Some(Moving { why, .. }) = self.moving.take() else { return };
+        match dispatched {
+            Ok(Dispatched { events, underway, .. }) => {
+                // What is left of it at the first worker is aborted.
+                self.underway = underway;
+                for (running, events) in self.running.iter_mut().zip(events) {
+                    *running = running.take().map(|(choice, _)| (choice, events));
+                }
+            }
+            Err(_) => (0..self.running.len()).for_each(|index| self.hear(index, Event::Failed(why.clone()))),
+        }
     }
 }

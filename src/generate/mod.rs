@@ -1,7 +1,7 @@
 //! From what a route heard to what it says back, for every face (api, ffi, jobs).
 //!
 //! ```text
-//! RawRequest ─ check ─ prepare.rs: render, tokenise ─ into_requests ─▶ EngineHandle::submit
+//! RawRequest ─ check ─ prepare.rs: render, tokenise ─ into_requests ─▶ workers::Pool::submit
 //!                      generation.rs: merge the choices ◀── Event ──┘
 //!                      embedding.rs: prompts → vectors
 //!                      choice.rs: tokens → text; reader.rs: thinking, calls, stop strings ─▶ Delta
@@ -21,7 +21,6 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::engine::EngineHandle;
 use crate::engine::permit::Permit;
 use crate::grammar::{GrammarSpec, TaggedCalls};
 use crate::request::{
@@ -33,6 +32,7 @@ use crate::text::{
     detokenize,
 };
 use crate::units::{SeqId, TokenId};
+use crate::workers::Pool;
 
 pub use embedding::{Embedded, Embeddings, normalised, similarity};
 pub use generation::{Effective, Generation, Started};
@@ -40,7 +40,6 @@ pub use grammars::GrammarConfig;
 pub use prepare::AddSpecial;
 
 use choice::{Choice, Manner, Tools};
-use generation::Unfinished;
 use grammars::Grammars;
 use prepare::Preparer;
 
@@ -49,7 +48,7 @@ const DEFAULT_ALIAS: &str = "default";
 
 /// What a [`Generator`] is made of.
 pub struct GeneratorParts {
-    pub engine: EngineHandle,
+    pub workers: Pool,
     pub tokenizer: Arc<Tokenizer>,
     /// Without one, chats are refused.
     pub template: Option<ChatTemplate>,
@@ -72,7 +71,7 @@ pub struct GeneratorParts {
 pub struct Generator(Arc<Shared>);
 
 struct Shared {
-    engine: EngineHandle,
+    workers: Pool,
     preparer: Arc<Preparer>,
     grammars: Arc<Grammars>,
     eos: Vec<TokenId>,
@@ -177,7 +176,7 @@ pub struct TopLogprob {
 impl Generator {
     pub fn new(parts: GeneratorParts) -> Generator {
         let GeneratorParts {
-            engine,
+            workers,
             tokenizer,
             template,
             eos,
@@ -201,7 +200,7 @@ impl Generator {
         let preparer = Arc::new(Preparer { tokenizer, template, guard, plain_words, limits: limits.clone() });
         let next_seq = AtomicU64::new(0);
         Generator(Arc::new(Shared {
-            engine,
+            workers,
             preparer,
             grammars,
             eos,
@@ -234,7 +233,7 @@ impl Generator {
         let bound = prepare::bytes(&raw.prompt, &raw.template)
             .saturating_add(TEMPLATE_TOKENS)
             .min(shared.limits.max_model_len as usize);
-        let permit = shared.engine.permit(choices, choices * bound, jitter())?;
+        let permit = shared.workers.permit(choices, choices * bound, jitter())?;
         Ok(Admitted { raw, checked, permit })
     }
 
@@ -292,11 +291,9 @@ impl Generator {
         if raw.echo && started.prompt_text.is_none() {
             started.prompt_text = Some(shared.preparer.spell(&started.prompt_tokens)?);
         }
-        let mut unfinished = Unfinished::new(shared.engine.clone(), requests.iter().map(|request| request.id()));
-        let submitted = shared.engine.submit(requests, permit).await;
-        let (accepted, events) = submitted.inspect_err(|_| unfinished.refused())?;
-        started.predicted_ttft = accepted.predicted_ttft;
-        Ok(Generation::new(started, choices, events, unfinished))
+        let dispatched = shared.workers.submit(requests, permit).await?;
+        started.predicted_ttft = dispatched.accepted.predicted_ttft;
+        Ok(Generation::new(started, choices, dispatched))
     }
 
     /// The tokens of a prompt. A chat is rendered as for a completion; `add_special` is for texts, since a template writes

@@ -4,12 +4,18 @@ use proptest::prelude::*;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::clock::Clock;
+use crate::engine::EngineHandle;
 use crate::engine::command::{Accepted, EngineCommand, Submission};
+use crate::engine::heartbeat::Heartbeat;
 use crate::engine::permit::Gate;
 use crate::intake::Capacity;
+use crate::metrics::Metrics;
 use crate::request::{ChatMessage, Event, Prompt};
 use crate::step::{Logprobs, Sampled};
 use crate::text::fixtures;
+use crate::workers::balance::Balancer;
+use crate::workers::{Local, PoolConfig, PoolParts};
 
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>{% endfor %}\
                         {% if add_generation_prompt %}<|assistant|>{% endif %}";
@@ -31,10 +37,34 @@ impl Scene {
     }
 
     fn of(template: Option<ChatTemplate>, tokenizer: Tokenizer) -> Scene {
-        let (sender, commands) = mpsc::channel(64);
+        let (local, commands) = scripted();
+        Scene::over(vec![("engine-0".into(), local)], commands, template, tokenizer)
+    }
+
+    /// Over two loops that take requests in turn; of the second the commands come beside.
+    fn twice() -> (Scene, mpsc::Receiver<EngineCommand>) {
+        let ((first, commands), (second, others)) = (scripted(), scripted());
+        let locals = vec![("engine-0".into(), first), ("engine-1".into(), second)];
+        (Scene::over(locals, commands, None, fixtures::byte_level()), others)
+    }
+
+    fn over(
+        locals: Vec<(String, Local)>,
+        commands: mpsc::Receiver<EngineCommand>,
+        template: Option<ChatTemplate>,
+        tokenizer: Tokenizer,
+    ) -> Scene {
         let tokenizer = Arc::new(tokenizer);
+        let workers = Pool::new(PoolParts {
+            locals,
+            upstreams: Vec::new(),
+            config: PoolConfig { balancer: Balancer::RoundRobin, ..PoolConfig::default() },
+            gate: Gate::new(Capacity { requests: 1_000, tokens: 1 << 30 }),
+            clock: Clock::manual(),
+            metrics: Metrics::new(),
+        });
         let generator = Generator::new(GeneratorParts {
-            engine: EngineHandle::new(sender, Gate::new(Capacity { requests: 1_000, tokens: 1 << 30 })),
+            workers,
             tokenizer: Arc::clone(&tokenizer),
             template,
             eos: vec![fixtures::END],
@@ -68,6 +98,14 @@ impl Scene {
             .map(|command| if let EngineCommand::Abort { seq } = command { seq } else { panic!("{command:?}") })
             .collect()
     }
+}
+
+/// A loop that the test plays.
+fn scripted() -> (Local, mpsc::Receiver<EngineCommand>) {
+    let (sender, commands) = mpsc::channel(64);
+    let heartbeat = Arc::new(Heartbeat::default());
+    heartbeat.rest();
+    (Local::of(heartbeat, EngineHandle::new(sender, Gate::default())), commands)
 }
 
 async fn accept(
@@ -323,6 +361,49 @@ async fn an_engine_that_stops_is_an_error_not_a_hang() {
     assert_eq!(generation.next().await, None);
     drop(scene.commands);
     assert_eq!(scene.generator.start(text("x")).await.err(), Some(RequestError::EngineStopped));
+}
+
+#[tokio::test]
+async fn what_has_not_begun_is_begun_elsewhere_and_only_once() {
+    let (mut scene, mut others) = Scene::twice();
+    let raw = RawRequest { n: Some(2), ..text("x") };
+    let (mut generation, first) = scene.start(raw).await;
+    first.iter().for_each(|to| to.events.try_send(Event::Admitted { cached_tokens: 0 }).unwrap());
+    let ids: Vec<SeqId> = first.iter().map(|to| to.request.id()).collect();
+    // The loop dies.
+    drop(first);
+    let (said, second) = tokio::join!(
+        async {
+            let mut said = Vec::new();
+            while let Some((choice, delta)) = generation.next().await {
+                if !matches!(delta, Delta::Admitted { .. }) {
+                    said.push((choice, delta));
+                }
+            }
+            said
+        },
+        async {
+            let group = accept(&mut others, Ok(Accepted::default())).await;
+            group[0].events.try_send(token(65)).unwrap();
+            // After a first token this one's death is the end.
+            group.iter().map(|to| to.request.id()).collect::<Vec<_>>()
+        }
+    );
+    assert_eq!(second, ids, "the same requests");
+    let failed = |choice| (choice, Delta::Failed(RequestError::EngineStopped));
+    assert!(said.contains(&failed(0)) && said.contains(&failed(1)), "{said:?}");
+    assert_eq!(scene.aborts(), ids, "in case the first is not dead");
+    assert!(scene.commands.try_recv().is_err(), "never a third time");
+}
+
+#[tokio::test]
+async fn a_loop_that_is_gone_is_noticed_before_anybody_waits() {
+    let (scene, mut others) = Scene::twice();
+    let Scene { generator, commands, .. } = scene;
+    drop(commands);
+    let (generation, group) = tokio::join!(generator.start(text("x")), accept(&mut others, Ok(Accepted::default())));
+    play(&group[0], &[65, 66], FinishReason::Stop);
+    assert_eq!(shown(&deltas(&mut generation.unwrap()).await).matches("Stop").count(), 1);
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@
 //!             ▲      strategy,        │   class (aged), fair share,
 //!             │      idle, critical,  │   age, size: lanes.rs
 //!       all or none  class's wait     ▼
-//!       (limits.rs)  (strategy/)   stays flushed while no seat is free; new arrivals gather behind it
+//!       (limits.rs)  (strategy/)   stays flushed while no seat is free, or `cost_aware` sees no gain in the next step;
+//!                                  new arrivals gather behind it
 //! ```
 //! A request leaves once: in a batch, cancelled, expired or drained. What the room must not know: the engine's blocks and
 //! steps; it hears of seats only, and how much each released sequence has generated.
@@ -31,15 +32,15 @@ pub use fair::FairnessConfig;
 pub use limits::{Capacity, Full, retry_after};
 pub use queue::Queued;
 pub use strategy::{
-    Fixed, FlushConfig, FlushMetrics, FlushStrategy, Gathering, Immediate, LatencyAware, QueueDepth, Strategy,
-    StrategyKind, strategy,
+    CostAware, Fixed, FlushConfig, FlushMetrics, FlushStrategy, Gathering, Immediate, Joining, LatencyAware, Prices,
+    QueueDepth, Strategy, StrategyKind, strategy,
 };
 
 use lanes::Order;
-use queue::{Queue, Seats};
+use queue::{Applicant, Queue, Seats};
 
 /// What the intake must know of the world to decide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Situation {
     pub now: Micros,
     /// Seats that nobody holds, or a batch, which gives it up.
@@ -51,6 +52,8 @@ pub struct Situation {
     /// Nothing but batches is live in the engine.
     pub idle: bool,
     pub p99_ttft: Option<Micros>,
+    /// What the next step costs; `None` while too little was measured.
+    pub prices: Option<Prices>,
 }
 
 /// The queue in front of the scheduler.
@@ -110,7 +113,9 @@ impl Intake {
         self.seats = situation.seats;
         let flush = self.flush_cause(situation).map(|cause| (cause, self.queue.flush(situation.now)));
         let cap = self.config.fairness.seat_cap(situation.seats);
-        let taken = self.queue.take(self.batch_seats(situation), cap, situation.now, &self.config);
+        let seats = self.batch_seats(situation);
+        let mut gate = StepGate { strategy: &self.strategy, prices: situation.prices };
+        let taken = self.queue.take(seats, cap, situation.now, &self.config, |next| gate.opens(next));
         let max_priority = taken.iter().map(|(_, released)| released.request.priority()).min()?;
         let is_fresh = |first: Order| taken.iter().any(|(order, _)| *order >= first);
         let cause = flush.filter(|(_, first)| is_fresh(*first)).map_or(FlushCause::Leftover, |(cause, _)| cause);
@@ -245,6 +250,25 @@ impl Intake {
     fn batch_seats(&self, situation: &Situation) -> Seats {
         let most = self.config.flush.max_batch_size;
         Seats { free: situation.free_seats.min(most), idle: situation.idle_seats.min(most) }
+    }
+}
+
+/// Asks the strategy of one request after the other whether it joins the next step.
+struct StepGate<'a> {
+    strategy: &'a Strategy,
+    prices: Option<Prices>,
+}
+
+impl StepGate<'_> {
+    fn opens(&mut self, next: Applicant) -> bool {
+        let Some(prices) = &mut self.prices else { return true };
+        let Applicant { tokens, behind, tokens_behind } = next;
+        let opens = self.strategy.admits(&Joining { tokens, behind, tokens_behind, prices: *prices });
+        if opens {
+            prices.prompts += 1;
+            prices.tokens += tokens;
+        }
+        opens
     }
 }
 

@@ -3,7 +3,7 @@
 //! A request is here from push until it is taken, cancelled, expired or drained; each of these is O(log n). `HashMap`s
 //! are for looking up only, so the same calls have the same results.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::batch::Released;
@@ -32,6 +32,8 @@ pub(super) struct Queue {
     gathering_tokens: usize,
     /// What is flushed.
     lanes: Lanes,
+    /// Whose turn came, in that order: out of the lanes, their seats counted, but not through the gate.
+    called: VecDeque<Order>,
     accounts: Accounts,
     overtaken: Overtaken,
 }
@@ -45,6 +47,25 @@ struct Entry {
     bucket: Bucket,
     /// When; `None` while it gathers.
     flushed: Option<Micros>,
+    /// Since its turn came: who had gone before it.
+    called: Option<PassedBy>,
+}
+
+/// Later arrivals that had their turn earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PassedBy {
+    priority: usize,
+    fairness: usize,
+}
+
+/// Whose turn it is, before the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Applicant {
+    /// Of its prompt.
+    pub tokens: usize,
+    /// Requests that are queued beside it, and their prompt tokens.
+    pub behind: usize,
+    pub tokens_behind: usize,
 }
 
 impl Entry {
@@ -88,6 +109,7 @@ impl Queue {
             gathering: Default::default(),
             gathering_tokens: 0,
             lanes: Lanes::new(config.rise()),
+            called: VecDeque::new(),
             accounts: Accounts::default(),
             overtaken: Overtaken::default(),
         }
@@ -100,6 +122,9 @@ impl Queue {
         for (order, entry) in &mut self.entries {
             entry.class = config.class(entry.request.priority()).index();
             entry.bucket = config.bucket(&entry.request);
+            if entry.called.is_some() {
+                continue;
+            }
             if entry.flushed.is_some() {
                 self.lanes.insert(entry.tenant(), entry.ticket(*order), self.accounts.of(entry.tenant()));
             } else {
@@ -147,7 +172,7 @@ impl Queue {
         self.gathering_tokens += request.prompt().len();
         self.accounts.join(&request.origin().tenant);
         let bucket = config.bucket(&request);
-        self.entries.insert(order, Entry { request, arrived: self.latest, class, bucket, flushed: None });
+        self.entries.insert(order, Entry { request, arrived: self.latest, class, bucket, flushed: None, called: None });
     }
 
     /// Ends the gathering of all that gathers. What is flushed from here on has the returned order or a later one.
@@ -165,7 +190,7 @@ impl Queue {
 
     /// How many flushed requests may be given seats, of which only so many are free for batches.
     pub fn takes(&self, seats: Seats) -> usize {
-        if self.lanes.has_urgent() {
+        if self.lanes.has_urgent() || !self.called.is_empty() {
             seats.free
         } else if self.lanes.is_empty() {
             0
@@ -175,20 +200,64 @@ impl Queue {
     }
 
     /// Flushed requests in the order of their turn, as many as there are seats; a tenant with `cap` seats yields to others.
-    pub fn take(&mut self, seats: Seats, cap: usize, now: Micros, config: &Config) -> Vec<(Order, Released)> {
-        self.lanes.age(now, &self.accounts);
-        let mut taken = Vec::new();
+    ///
+    /// `gate` is asked of each, and the first that it refuses stays, with all behind it. Refusing changes no order: whose turn
+    /// has come keeps it, whoever comes later. But for batches, whose turn comes only with a seat.
+    pub fn take(
+        &mut self,
+        seats: Seats,
+        cap: usize,
+        now: Micros,
+        config: &Config,
+        mut gate: impl FnMut(Applicant) -> bool,
+    ) -> Vec<(Order, Released)> {
         let mut bucket = None;
-        while taken.len() < self.takes(seats)
-            && let Some(head) = self.lanes.next(cap)
+        self.call(seats.free, cap, now, config, &mut bucket);
+        let mut taken = Vec::new();
+        while taken.len() < seats.free
+            && let Some(&order) = self.called.front()
+            && gate(self.applicant(order))
         {
-            let order = bucket.map_or(head, |bucket| self.alike(head, bucket, now, config));
-            bucket.get_or_insert(self.entries[&order].bucket);
-            taken.push((order, self.seat(order, now, config)));
+            self.called.pop_front();
+            taken.push((order, self.release(order)));
+        }
+        while taken.len() < seats.idle
+            && self.called.is_empty()
+            && !self.lanes.has_urgent()
+            && let Some(order) = self.next(cap, now, config, &mut bucket)
+            && gate(self.applicant(order))
+        {
+            self.seat(order, now, config);
+            taken.push((order, self.release(order)));
         }
         let oldest = self.entries.first_key_value().map_or(self.next_order, |(order, _)| *order);
         self.overtaken.forget_before(oldest);
         taken
+    }
+
+    /// Gives turns, to all but batches, until as many are called as there are `seats`.
+    fn call(&mut self, seats: usize, cap: usize, now: Micros, config: &Config, bucket: &mut Option<Bucket>) {
+        self.lanes.age(now, &self.accounts);
+        while self.called.len() < seats
+            && self.lanes.has_urgent()
+            && let Some(order) = self.next(cap, now, config, bucket)
+        {
+            self.seat(order, now, config);
+            self.called.push_back(order);
+        }
+    }
+
+    /// Whose turn is next; those that follow the first of a batch are like it, where that makes nobody wait too long.
+    fn next(&self, cap: usize, now: Micros, config: &Config, bucket: &mut Option<Bucket>) -> Option<Order> {
+        let head = self.lanes.next(cap)?;
+        let order = bucket.map_or(head, |bucket| self.alike(head, bucket, now, config));
+        bucket.get_or_insert(self.entries[&order].bucket);
+        Some(order)
+    }
+
+    fn applicant(&self, order: Order) -> Applicant {
+        let tokens = self.entries[&order].request.prompt().len();
+        Applicant { tokens, behind: self.entries.len() - 1, tokens_behind: self.prompt_tokens - tokens }
     }
 
     /// The oldest of the head's tenant and class that belongs in the bucket, or the head where it must not yield.
@@ -200,18 +269,27 @@ impl Queue {
         self.lanes.oldest_of(entry.tenant(), entry.class, bucket).unwrap_or(head)
     }
 
-    fn seat(&mut self, order: Order, now: Micros, config: &Config) -> Released {
-        let entry = self.detach(order);
+    /// Its turn has come: from here on its tenant holds a seat.
+    fn seat(&mut self, order: Order, now: Micros, config: &Config) {
         let later = self.overtaken.after(order);
+        let entry = self.entries.get_mut(&order).expect("who has a turn is queued");
+        let (priority, fairness) = (later[..entry.class].iter().sum(), later[entry.class..].iter().sum());
+        entry.called = Some(PassedBy { priority, fairness });
+        let entry = &self.entries[&order];
         self.overtaken.record(order, entry.class);
         let charge = config.fairness.prompt_charge(entry.request.prompt().len());
         self.accounts.seat(entry.tenant(), entry.request.id(), charge, now);
         self.lanes.remove(entry.tenant(), entry.ticket(order), self.accounts.of(entry.tenant()));
+    }
+
+    fn release(&mut self, order: Order) -> Released {
+        let entry = self.detach(order);
+        let passed_by = entry.called.expect("only who is called leaves");
         Released {
             arrived: entry.arrived,
             flushed: entry.flushed.expect("only flushed requests are in lanes"),
-            passed_by_priority: later[..entry.class].iter().sum(),
-            passed_by_fairness: later[entry.class..].iter().sum(),
+            passed_by_priority: passed_by.priority,
+            passed_by_fairness: passed_by.fairness,
             request: entry.request,
         }
     }
@@ -271,6 +349,10 @@ impl Queue {
     /// Oldest first.
     pub fn iter(&self, cap: usize) -> impl Iterator<Item = Queued<'_>> {
         self.entries.values().map(move |entry| {
+            if entry.called.is_some() {
+                // The gate: the next step's tokens are better spent on others.
+                return Queued { request: &entry.request, arrived: entry.arrived, wait: Wait::TokenBudget };
+            }
             let wait = match (entry.flushed, self.lanes.behind(entry.tenant(), entry.class, cap)) {
                 (None, _) => Wait::FlushTimer,
                 (Some(_), Behind::MoreUrgent) => Wait::LowerPriority,
@@ -283,6 +365,11 @@ impl Queue {
 
     fn remove(&mut self, order: Order) -> Request {
         let entry = self.detach(order);
+        if entry.called.is_some() {
+            self.called.retain(|other| *other != order);
+            self.ended(entry.request.id());
+            return entry.request;
+        }
         self.accounts.leave(entry.tenant());
         if entry.flushed.is_some() {
             self.lanes.remove(entry.tenant(), entry.ticket(order), self.accounts.of(entry.tenant()));

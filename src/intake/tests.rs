@@ -72,8 +72,15 @@ fn check(config: Config, script: &str, expected: &str) {
         let group = || rest.split(' ').map(|text| Ask::parse(text, now).build());
         let free = || numbers[0] as usize;
         let idle_seats = || numbers.get(1).map_or(free(), |seats| *seats as usize);
-        let situation =
-            |idle| Situation { now, free_seats: free(), idle_seats: idle_seats(), seats: 8, idle, p99_ttft: None };
+        let situation = |idle| Situation {
+            now,
+            free_seats: free(),
+            idle_seats: idle_seats(),
+            seats: 8,
+            idle,
+            p99_ttft: None,
+            prices: None,
+        };
         match verb {
             "+" => group().for_each(|one| said.extend(intake.push_group(vec![one], now).err().map(|_| "full".into()))),
             "++" => said.extend(intake.push_group(group().collect(), now).err().map(|_| "full".into())),
@@ -290,7 +297,7 @@ fn new_parameters_apply_to_what_is_queued() {
     for text in ["a1!l", "a2!h", "a3"] {
         intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros::ZERO).unwrap();
     }
-    let situation = Situation { now: Micros(1), free_seats: 8, idle_seats: 8, seats: 8, idle: false, p99_ttft: None };
+    let situation = beside_work(Micros(1));
     assert_eq!((intake.release(&situation), intake.gathering(), intake.depths()), (None, 3, [0, 1, 1, 1, 0]));
     intake.configure(config(|c| {
         c.flush = FlushConfig { strategy: StrategyKind::Immediate, priorities: false, max_batch_size: 2, ..c.flush };
@@ -306,14 +313,18 @@ fn new_parameters_apply_to_what_is_queued() {
     assert_eq!(told(&intake.release(&situation).unwrap()), "timer 3 5 7 6~1");
 }
 
+/// Eight free seats, and something runs.
+fn beside_work(now: Micros) -> Situation {
+    Situation { now, free_seats: 8, idle_seats: 8, seats: 8, idle: false, p99_ttft: None, prices: None }
+}
+
 #[test]
 fn stats_remember_the_newest_batches() {
     let mut intake = Intake::new(with(StrategyKind::Immediate));
     for id in 1..=40u64 {
         let pair = [2 * id, 2 * id + 1].map(|seq| Ask::parse(&format!("a{seq}!h"), Micros(id)).build());
         intake.push_group(pair.to_vec(), Micros(id)).unwrap();
-        let situation =
-            Situation { now: Micros(id), free_seats: 8, idle_seats: 8, seats: 8, idle: false, p99_ttft: None };
+        let situation = beside_work(Micros(id));
         assert_eq!(intake.release(&situation).unwrap().id, id);
     }
     let stats = intake.stats();

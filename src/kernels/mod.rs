@@ -13,7 +13,7 @@
 //! ```text
 //! packed (block formats → f32)      memory (of weights)
 //!   ↓                                  ↓
-//! matmul, bf16 (dense weights)      quant (block formats, in integers)      parallel → pool (who computes what)
+//! matmul, bf16 (dense weights)      quant (block formats, in integers)      parallel → cores → pool (who computes what)
 //!
 //! activation, rope → lanes (sixteen floats on every instruction set)
 //! attention, norm   → lanes, dot (the fixed order of additions)
@@ -23,6 +23,7 @@
 pub mod activation;
 pub mod attention;
 pub mod bf16;
+pub mod cores;
 pub mod dot;
 pub mod isa;
 mod lanes;

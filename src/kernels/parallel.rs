@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::pool::Pool;
+use super::cores::Cores;
 
 /// Below this many multiplications a call stays on its thread: even threads that look out for work need microseconds.
 const WORTH_SHARING: usize = 1 << 17;
@@ -12,9 +12,9 @@ const WORTH_SHARING: usize = 1 << 17;
 /// Ranges a thread gets, so that one which is held up leaves its share to the others.
 const RANGES_PER_THREAD: usize = 8;
 
-/// As many threads as rayon would use here: `RAYON_NUM_THREADS`, or the number of the pool that installed the caller.
+/// As many threads as this thread's engine has.
 pub(super) fn threads() -> usize {
-    rayon::current_num_threads()
+    Cores::threads()
 }
 
 /// Calls `compute(index, chunk)` for each `chunk`-sized part of `out`, on several threads when `cost` (multiplications
@@ -28,7 +28,7 @@ where
         return out.chunks_mut(chunk).enumerate().for_each(|(index, part)| compute(index, part));
     }
     let (start, len) = (Start(out.as_mut_ptr()), out.len());
-    Pool::get().run(threads(), len.div_ceil(chunk), &|index| {
+    Cores::pool().run(threads(), len.div_ceil(chunk), &|index| {
         let from = index * chunk;
         // SAFETY: `from..from + chunk`, cut at `len`, lies within `out`, and no other index has any of it; the pool calls
         // each index once and is done before `out` is free again.
@@ -45,7 +45,7 @@ where
     if cost < WORTH_SHARING {
         return (0..count).for_each(compute);
     }
-    Pool::get().run(threads(), count, &compute);
+    Cores::pool().run(threads(), count, &compute);
 }
 
 /// Calls `compute` with ranges that cover `0..count` once, multiples of `step` long but for the last, on several threads
@@ -58,7 +58,7 @@ where
         return compute(0..count);
     }
     let chunk = count.div_ceil(RANGES_PER_THREAD * threads()).next_multiple_of(step);
-    Pool::get().run(threads(), count.div_ceil(chunk), &|index| {
+    Cores::pool().run(threads(), count.div_ceil(chunk), &|index| {
         compute(index * chunk..((index + 1) * chunk).min(count));
     });
 }

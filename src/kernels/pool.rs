@@ -15,6 +15,8 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use super::cores::Cores;
+
 /// How long a helper looks out for the next job before it sleeps: longer than the gaps within a step, short beside what
 /// waking it would cost other programs.
 const SPIN: Duration = Duration::from_micros(100);
@@ -50,10 +52,15 @@ struct Job<'a> {
 }
 
 impl Pool {
-    /// That of the process.
+    /// That of the process; engines may have their own ([`super::cores`]).
     pub fn get() -> &'static Pool {
         static POOL: OnceLock<Pool> = OnceLock::new();
-        POOL.get_or_init(|| Pool {
+        POOL.get_or_init(Pool::new)
+    }
+
+    /// Without helpers yet.
+    pub fn new() -> Pool {
+        Pool {
             helpers: Mutex::new(Vec::new()),
             shared: Shared {
                 gate: AtomicUsize::new(0),
@@ -62,7 +69,7 @@ impl Pool {
                 job: AtomicPtr::new(std::ptr::null_mut()),
                 asleep: AtomicUsize::new(0),
             },
-        })
+        }
     }
 
     /// Calls `compute` once with each index below `count`, on up to `threads` threads, of which the caller is one.
@@ -81,7 +88,13 @@ impl Pool {
         while helpers.len() < wanted {
             let shared = &self.shared;
             let name = format!("kernels-{}", helpers.len());
-            let Ok(handle) = thread::Builder::new().name(name).spawn(move || help(shared)) else { break };
+            let own = Cores::own();
+            let begin = move || {
+                // What a helper computes may share work again, and must find this pool taken.
+                own.into_iter().for_each(Cores::enter);
+                help(shared)
+            };
+            let Ok(handle) = thread::Builder::new().name(name).spawn(begin) else { break };
             helpers.push(handle.thread().clone());
         }
         let job = Job { compute, next: AtomicUsize::new(0), count, panicked: AtomicBool::new(false) };

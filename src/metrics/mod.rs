@@ -5,7 +5,9 @@
 //! The names are in `prometheus.rs`. The `vllm:` twins have the same values; each gauge has exactly one series, since
 //! endpoint pickers read only one.
 
+mod part;
 mod prometheus;
+mod workers;
 
 use std::sync::Arc;
 
@@ -14,6 +16,10 @@ use ::prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Regist
 use crate::report::{Fate, Snapshot, StepReport};
 use crate::request::{CLASSES, FinishReason};
 use crate::units::Micros;
+
+use part::{Live, Part};
+use workers::WorkerFamilies;
+pub use workers::WorkerMetrics;
 
 /// Which face of the server a request met; the label set is bounded by this enum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +101,9 @@ impl Outcome {
     }
 }
 
-/// One per process; shared by the engine loop and the HTTP face.
-#[derive(Debug)]
+/// One per process, shared by the HTTP face and the engine loops; where there are several loops each has a clone
+/// ([`Metrics::of_another_loop`]), and gauges show the sum of what they say.
+#[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
     requests: [[IntCounter; Outcome::ALL.len()]; Route::ALL.len()],
@@ -107,14 +114,16 @@ pub struct Metrics {
     length: IntCounter,
     cancelled: IntCounter,
     failed: IntCounter,
-    live: IntGauge,
+    live: Live,
     prompt_tokens: IntCounter,
     generation_tokens: IntCounter,
     time_to_first_token: Histogram,
     inter_token_latency: Histogram,
     e2e_latency: Histogram,
-    running: IntGauge,
-    waiting: IntGauge,
+    running: Part,
+    waiting: Part,
+    /// Blocks in use, and all blocks; not shown themselves.
+    kv_blocks: [Part; 2],
     kv_usage: Gauge,
     preemptions: IntCounter,
     prefix_queries: IntCounter,
@@ -135,18 +144,21 @@ pub struct Metrics {
     batches: IntCounterVec,
     flushed_requests: Histogram,
     queue_time: Histogram,
-    queue_depth: [IntGauge; CLASSES],
+    queue_depth: [Part; CLASSES],
+    /// In millionths per second; not shown itself.
+    drained: Part,
     drain_rate: Gauge,
     /// Early, late.
     ttft_prediction_error: [Histogram; 2],
     thermal_level: IntGauge,
+    workers: WorkerFamilies,
 }
 
 impl Metrics {
     /// Sequences that were queued, and the prompt tokens of all of them together.
     pub fn admitted(&self, sequences: usize, prompt_tokens: usize) {
         self.admitted.inc_by(sequences as u64);
-        self.live.add(sequences as i64);
+        self.live.part.add(sequences as i64);
         self.prompt_tokens.inc_by(prompt_tokens as u64);
     }
 
@@ -172,7 +184,8 @@ impl Metrics {
     /// Queued requests by priority, highest first, and how fast the queue drains.
     pub fn queue(&self, depths: [usize; CLASSES], drained_per_s: f64) {
         self.queue_depth.iter().zip(depths).for_each(|(gauge, depth)| gauge.set(depth as i64));
-        self.drain_rate.set(drained_per_s);
+        self.drained.set((drained_per_s * 1e6) as i64);
+        self.drain_rate.set(self.drained.sum() as f64 / 1e6);
     }
 
     /// 0 nominal to 4 emergency.
@@ -203,7 +216,7 @@ impl Metrics {
     }
 
     pub fn finished(&self, reason: FinishReason, since_queued: Micros) {
-        self.live.dec();
+        self.live.part.add(-1);
         match reason {
             FinishReason::Stop | FinishReason::ToolCalls => self.stopped.inc(),
             FinishReason::Length => self.length.inc(),
@@ -214,7 +227,7 @@ impl Metrics {
     }
 
     pub fn failed(&self) {
-        self.live.dec();
+        self.live.part.add(-1);
         self.failed.inc();
     }
 
@@ -239,7 +252,11 @@ impl Metrics {
     pub fn state(&self, snapshot: &Snapshot) {
         self.running.set(snapshot.running as i64);
         self.waiting.set((snapshot.queued + snapshot.waiting) as i64);
-        self.kv_usage.set(snapshot.blocks_used as f64 / snapshot.blocks_total.max(1) as f64);
+        for (part, blocks) in self.kv_blocks.iter().zip([snapshot.blocks_used, snapshot.blocks_total]) {
+            part.set(blocks as i64);
+        }
+        let [used, total] = self.kv_blocks.each_ref().map(Part::sum);
+        self.kv_usage.set(used as f64 / total.max(1) as f64);
     }
 
     /// An HTTP request has ended, its body included.
@@ -265,6 +282,16 @@ impl Metrics {
 impl Metrics {
     pub fn new() -> Arc<Metrics> {
         Arc::new(prometheus::register(Registry::new()))
+    }
+
+    /// The same series for one more loop.
+    pub fn of_another_loop(&self) -> Arc<Metrics> {
+        Arc::new(self.clone())
+    }
+
+    /// The series of a worker.
+    pub fn worker(&self, id: &str) -> WorkerMetrics {
+        self.workers.of(id)
     }
 }
 

@@ -2,10 +2,12 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder, proto::MetricFamily,
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder, proto::MetricFamily,
 };
 
+use super::part::{Live, Part};
+use super::workers::WorkerFamilies;
 use super::{Metrics, Outcome, Route};
 use crate::report::Fate;
 use crate::request::Priority;
@@ -80,6 +82,10 @@ pub fn register(registry: Registry) -> Metrics {
         &registry,
         must(IntGaugeVec::new(Opts::new("forebay_batcher_queue_depth", "Queued requests by priority."), &["priority"])),
     );
+    let failed = counter("forebay_sequences_failed_total", "Sequences that ended with an error.");
+    let part = |name: &str, help: &str| Part::new(gauge(name, help));
+    // Summed over the loops, but not shown.
+    let hidden = |name: &str| Part::new(must(IntGauge::new(name, "hidden")));
     let errors_of = add(
         &registry,
         must(HistogramVec::new(
@@ -100,8 +106,11 @@ pub fn register(registry: Registry) -> Metrics {
         stopped: finished.with_label_values(&["stop"]),
         length: finished.with_label_values(&["length"]),
         cancelled: counter("forebay_sequences_cancelled_total", "Sequences whose client left or that were ended."),
-        failed: counter("forebay_sequences_failed_total", "Sequences that ended with an error."),
-        live: gauge("forebay_sequences_live", "Sequences queued, waiting or running."),
+        live: Live {
+            part: part("forebay_sequences_live", "Sequences queued, waiting or running."),
+            failed: failed.clone(),
+        },
+        failed,
         prompt_tokens: counter("forebay_prompt_tokens_total", "Prompt tokens of queued sequences."),
         generation_tokens: counter("forebay_generation_tokens_total", "Tokens generated."),
         time_to_first_token: histogram("forebay_time_to_first_token_seconds", "From queued to the first token.", &TTFT),
@@ -111,8 +120,9 @@ pub fn register(registry: Registry) -> Metrics {
             &INTER_TOKEN,
         ),
         e2e_latency: histogram("forebay_e2e_request_latency_seconds", "From queued to the last token.", &E2E),
-        running: gauge("forebay_num_requests_running", "Sequences that hold KV blocks."),
-        waiting: gauge("forebay_num_requests_waiting", "Sequences queued or waiting for blocks, all classes."),
+        running: part("forebay_num_requests_running", "Sequences that hold KV blocks."),
+        waiting: part("forebay_num_requests_waiting", "Sequences queued or waiting for blocks, all classes."),
+        kv_blocks: ["blocks_used", "blocks_total"].map(hidden),
         kv_usage: add(&registry, must(Gauge::new("forebay_kv_cache_usage_perc", "Used part of the KV cache, 0 to 1."))),
         preemptions: counter("forebay_preemptions_total", "Sequences that gave their blocks back to be recomputed."),
         prefix_queries: counter("forebay_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache."),
@@ -146,14 +156,60 @@ pub fn register(registry: Registry) -> Metrics {
             &SEQUENCES,
         ),
         queue_time: histogram("forebay_request_queue_time_seconds", "From queued to released.", &TTFT),
-        queue_depth: Priority::ALL.map(|priority| depths.with_label_values(&[priority.name()])),
+        queue_depth: Priority::ALL.map(|priority| Part::new(depths.with_label_values(&[priority.name()]))),
+        drained: hidden("drained"),
         drain_rate: add(
             &registry,
             must(Gauge::new("forebay_queue_drain_rate", "Requests that leave the queue per second, lately.")),
         ),
         ttft_prediction_error: ["early", "late"].map(|side| errors_of.with_label_values(&[side])),
         thermal_level: gauge("forebay_thermal_level", "0 nominal, 1 fair, 2 serious, 3 critical, 4 emergency."),
+        workers: workers(&registry),
         registry,
+    }
+}
+
+fn workers(registry: &Registry) -> WorkerFamilies {
+    let counters = |name: &str, help: &str, labels: &[&str]| {
+        add(registry, must(IntCounterVec::new(Opts::new(name, help), labels)))
+    };
+    let gauges =
+        |name: &str, help: &str, labels: &[&str]| add(registry, must(IntGaugeVec::new(Opts::new(name, help), labels)));
+    WorkerFamilies {
+        status: gauges(
+            "forebay_worker_status",
+            "1 for what a worker is: idle, busy or unhealthy.",
+            &["worker", "status"],
+        ),
+        pending: gauges("forebay_worker_pending", "Sequences under way at a worker.", &["worker"]),
+        utilisation: add(
+            registry,
+            must(GaugeVec::new(
+                Opts::new("forebay_worker_utilisation", "Part of its time that a worker had work, lately."),
+                &["worker"],
+            )),
+        ),
+        breaker: gauges("forebay_breaker_state", "0 closed, 1 half-open, 2 open.", &["worker"]),
+        transitions: counters(
+            "forebay_breaker_transitions_total",
+            "Changes of a worker's breaker, by what it became.",
+            &["worker", "to"],
+        ),
+        requests: counters(
+            "forebay_worker_requests_total",
+            "Requests that ended at a worker, by what that says of it (success, failure, uncounted).",
+            &["worker", "verdict"],
+        ),
+        retries: counters(
+            "forebay_worker_retries_total",
+            "Requests that failed at a worker before their first token and were begun again elsewhere.",
+            &["worker"],
+        ),
+        restarts: counters(
+            "forebay_worker_restarts_total",
+            "Engine loops that died and were begun again.",
+            &["worker"],
+        ),
     }
 }
 

@@ -56,6 +56,8 @@ pub(super) trait Backend {
     /// A step's indices and angles, where the ops want them.
     type Plan<'a>;
 
+    /// For another replica on the same device.
+    fn another(&self) -> Self;
     fn matrix(&self, numbers: Numbers, outputs: usize, inputs: usize) -> Result<Self::Matrix>;
     fn vector(&self, numbers: Numbers) -> Result<Self::Vector>;
     /// Filled with zeros.

@@ -109,6 +109,10 @@ impl Backend for Candle {
     type Kv = Kv;
     type Plan<'a> = Plan;
 
+    fn another(&self) -> Candle {
+        Candle { device: self.device.clone() }
+    }
+
     /// Packed weights are unpacked to `f32`: this path is for being right, and costs their full width in memory.
     fn matrix(&self, numbers: Numbers, outputs: usize, inputs: usize) -> Result<Tensor> {
         self.tensor(numbers.plain()?, (outputs, inputs))

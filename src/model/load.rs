@@ -434,14 +434,14 @@ fn parts<B: Backend>(
             let weights = Loader { backend: &backend, spec, weights, config, quantise }.load()?;
             let adapter = |path: &PathBuf| lora::load(&backend, spec, path);
             let adapters = options.adapters.iter().map(adapter).collect::<Result<_, _>>()?;
-            Net::Decoder(DecoderParts::new(spec.clone(), weights, adapters, context))
+            Net::decoder(DecoderParts::new(spec.clone(), weights, adapters, context))
         }
         Spec::Encoder(spec) => {
             if let Some(path) = options.adapters.first() {
                 return Err(LoadError::NoAdapters { path: path.clone() });
             }
             let weights = Loader { backend: &backend, spec, weights, config, quantise }.load()?;
-            Net::Encoder { spec: spec.clone(), weights }
+            Net::encoder(spec.clone(), weights)
         }
     };
     Ok(Parts::new(backend, net))

@@ -32,6 +32,8 @@ mod sentence;
 mod spec;
 mod weights;
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use crate::step::StepBatch;
@@ -39,6 +41,7 @@ use candle::Candle;
 use cpu::Cpu;
 
 pub use crate::kernels::attention::KvDtype;
+pub use crate::kernels::cores::Cores;
 pub use crate::kernels::memory::release_freed;
 pub use crate::kernels::packed::Quantised;
 pub use backend::DeviceError;
@@ -75,9 +78,16 @@ struct Parts<B: backend::Backend> {
     step: batch::Step,
 }
 
+/// What does not change while it computes is the same for all replicas.
 enum Net<B: backend::Backend> {
-    Decoder(DecoderParts<B>),
-    Encoder { spec: EncoderSpec, weights: encoder::weights::EncoderWeights<B> },
+    /// And the angles of the step at hand, of each rope; kept for their memory.
+    Decoder(Arc<DecoderParts<B>>, Vec<rope::Angles>),
+    Encoder(Arc<EncoderParts<B>>),
+}
+
+struct EncoderParts<B: backend::Backend> {
+    spec: EncoderSpec,
+    weights: encoder::weights::EncoderWeights<B>,
 }
 
 struct DecoderParts<B: backend::Backend> {
@@ -86,8 +96,6 @@ struct DecoderParts<B: backend::Backend> {
     adapters: Vec<lora::Adapter<B>>,
     /// Of each rope.
     frequencies: Vec<rope::Frequencies>,
-    /// Those of the step at hand; kept for their memory.
-    angles: Vec<rope::Angles>,
     /// The different ones among its layers.
     windows: Vec<Option<usize>>,
 }
@@ -168,6 +176,15 @@ impl Model {
         self.spec.kv_bytes_per_token(self.kv_dtype)
     }
 
+    /// Another model over the same weights, without a cache: what one computes does not depend on the other.
+    pub fn replica(&self) -> Model {
+        let on = match &self.on {
+            Placed::Cpu(parts) => Placed::Cpu(parts.replica()),
+            Placed::Candle(parts) => Placed::Candle(parts.replica()),
+        };
+        Model { spec: self.spec.clone(), on, kv_dtype: self.kv_dtype }
+    }
+
     /// Makes the cache, filled with zeros; replaces an earlier one. On an error there is none.
     pub fn allocate_kv(&mut self, num_blocks: usize, block_size: usize) -> Result<(), DeviceError> {
         let paging = batch::Paging { num_blocks, block_size };
@@ -206,6 +223,10 @@ impl<B: backend::Backend> Parts<B> {
         Parts { backend, net, kv: None, step: batch::Step::default() }
     }
 
+    fn replica(&self) -> Parts<B> {
+        Parts::new(self.backend.another(), self.net.replica())
+    }
+
     fn allocate_kv(&mut self, spec: &Spec, paging: batch::Paging, dtype: KvDtype) -> Result<(), DeviceError> {
         self.kv = None; // before the new one is made: both may not fit
         self.kv = Some(kv_memory::KvMemory::new(&self.backend, spec, paging, dtype)?);
@@ -224,17 +245,38 @@ impl<B: backend::Backend> Parts<B> {
         step.fill(batch, asked.rows, vocab, kv.layout.paging)?;
         step.read_states(asked.states)?;
         match &mut self.net {
-            Net::Decoder(parts) => {
+            Net::Decoder(parts, angles) => {
                 step.group(asked.adapters, parts.adapters.len())?;
                 kv.copy(&self.backend, &batch.copies)?;
-                Ok(parts.forward(&self.backend, kv, step)?)
+                Ok(parts.forward(&self.backend, kv, step, angles)?)
             }
-            Net::Encoder { spec, weights } => {
+            Net::Encoder(parts) => {
+                let EncoderParts { spec, weights } = parts.as_ref();
                 step.group(asked.adapters, 0)?;
                 step.check_whole(spec.max_position_embeddings as usize)?;
                 let encoder = encoder::Encoder { backend: &self.backend, spec, weights };
                 Ok((Vec::new(), encoder.forward(kv, step)?))
             }
+        }
+    }
+}
+
+impl<B: backend::Backend> Net<B> {
+    fn decoder(parts: DecoderParts<B>) -> Net<B> {
+        let angles = parts.frequencies.iter().map(|_| rope::Angles::default()).collect();
+        Net::Decoder(Arc::new(parts), angles)
+    }
+
+    fn encoder(spec: EncoderSpec, weights: encoder::weights::EncoderWeights<B>) -> Net<B> {
+        Net::Encoder(Arc::new(EncoderParts { spec, weights }))
+    }
+
+    fn replica(&self) -> Net<B> {
+        match self {
+            Net::Decoder(parts, angles) => {
+                Net::Decoder(parts.clone(), angles.iter().map(|_| rope::Angles::default()).collect())
+            }
+            Net::Encoder(parts) => Net::Encoder(parts.clone()),
         }
     }
 }
@@ -248,18 +290,18 @@ impl<B: backend::Backend> DecoderParts<B> {
         context: u32,
     ) -> DecoderParts<B> {
         let frequencies = spec.ropes.iter().map(|rope| rope::Frequencies::new(rope, context)).collect();
-        let angles = spec.ropes.iter().map(|_| rope::Angles::default()).collect();
         let windows = spec.windows();
-        DecoderParts { spec, weights, adapters, frequencies, angles, windows }
+        DecoderParts { spec, weights, adapters, frequencies, windows }
     }
 
     fn forward(
-        &mut self,
+        &self,
         backend: &B,
         kv: &mut kv_memory::KvMemory<B>,
         step: &batch::Step,
+        angles: &mut [rope::Angles],
     ) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
-        for (frequencies, angles) in self.frequencies.iter().zip(&mut self.angles) {
+        for (frequencies, angles) in self.frequencies.iter().zip(angles.iter_mut()) {
             frequencies.angles(&step.positions, angles);
         }
         let decoder = decoder::Decoder {
@@ -270,7 +312,7 @@ impl<B: backend::Backend> DecoderParts<B> {
             groups: &step.groups,
             windows: &self.windows,
         };
-        decoder.forward(kv, step, &self.angles)
+        decoder.forward(kv, step, angles)
     }
 }
 

@@ -76,8 +76,11 @@ pub enum RequestError {
     EngineStalled { seconds: u64 },
     #[error("the server is shutting down")]
     ShuttingDown,
-    #[error("the engine is not running")]
+    /// The worker died, or nobody is there who could take the request.
+    #[error("no worker is there to take the request")]
     EngineStopped,
+    #[error("all workers that could take the request keep failing; try again in {retry_after_s} s")]
+    CircuitOpen { retry_after_s: u32 },
     #[error("the request was ended by the server's operator")]
     Aborted,
     #[error("the stream has ended: {why}")]
@@ -95,5 +98,10 @@ pub enum RequestError {
 impl RequestError {
     pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> RequestError {
         RequestError::InvalidValue { param: param.into(), message: message.into() }
+    }
+
+    /// Whether the worker is to blame, so that another may do better.
+    pub fn is_worker_fault(&self) -> bool {
+        matches!(self, RequestError::EngineStopped | RequestError::StepFailed)
     }
 }

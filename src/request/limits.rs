@@ -22,6 +22,8 @@ pub struct Limits {
     pub max_logit_bias: usize,
     /// What a request gets that says nothing.
     pub defaults: Defaults,
+    /// The model only costs time: it has one word, and nothing to say of how likely that is.
+    pub simulated: bool,
 }
 
 /// How a model's makers want its tokens drawn (`generation_config.json`).
@@ -64,6 +66,7 @@ impl Limits {
             max_logprobs: 20,
             max_logit_bias: 1_024,
             defaults: Defaults::default(),
+            simulated: false,
         }
     }
 }

@@ -148,6 +148,16 @@ impl RawRequest {
         let max_tokens_param = param(self.max_tokens_param, "max_tokens");
         let logprobs_param = param(self.logprobs_param, "logprobs");
         let prompt_logprobs_param = param(self.prompt_logprobs_param, "prompt_logprobs");
+        if limits.simulated {
+            let grammar = self.grammar.as_ref().map(|grammar| grammar.param.as_str());
+            let logprobs = self.logprobs.is_some().then_some(logprobs_param);
+            let prompt_logprobs = self.prompt_logprobs.is_some().then_some(prompt_logprobs_param);
+            let embedding = matches!(self.goal, Goal::Embedding(_)).then_some("model");
+            if let Some(param) = grammar.or(logprobs).or(prompt_logprobs).or(embedding) {
+                let message = "the simulated model has one word, no probabilities and no vectors".into();
+                return Err(RequestError::Unsupported { param: param.into(), message });
+            }
+        }
         let truncate = self.truncation(limits)?;
         match &self.prompt {
             Prompt::Text(text) if text.is_empty() => return Err(RequestError::EmptyPrompt),

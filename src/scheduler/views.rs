@@ -14,6 +14,8 @@ use super::sequence::{Running, Waiting};
 pub struct Backlog {
     /// Known tokens that are not computed, of waiting and running sequences that do not decode yet.
     pub prefill_tokens: usize,
+    /// Sequences that these belong to.
+    pub prompts: usize,
     /// Sequences that decode.
     pub decoding: usize,
     /// KV entries that one decode step of all of them reads.
@@ -41,6 +43,7 @@ impl Scheduler {
         let decoding = || urgent().filter(Seat::is_decoding);
         Backlog {
             prefill_tokens: waiting + running,
+            prompts: self.waiting.len() + self.running.len() - decoding().count(),
             decoding: decoding().count(),
             context_tokens: decoding().map(|seat| seat.known).sum(),
             waiting: queued().count(),

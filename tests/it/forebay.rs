@@ -72,7 +72,7 @@ async fn switching_everything_under_load_changes_no_answer() {
             tokio::spawn(post(server.at("/v1/completions"), body))
         })
         .collect();
-    let strategies = ["fixed", "immediate", "latency_aware", "queue_depth"];
+    let strategies = ["fixed", "immediate", "latency_aware", "queue_depth", "cost_aware"];
     let policies = ["latency_first", "throughput_first", "fair"];
     let mut turn = 0;
     while clients.iter().any(|client| !client.is_finished()) {

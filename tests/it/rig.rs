@@ -11,11 +11,12 @@ use forebay::engine::forward::Forward;
 use forebay::engine::heartbeat::Heartbeat;
 use forebay::engine::home::{Home, HomeParts};
 use forebay::engine::permit::Gate;
+use forebay::engine::tape::Entry;
 use forebay::engine::{EngineHandle, run};
 use forebay::intake::{self, Capacity};
 use forebay::metrics::Metrics;
 use forebay::model::{self, LoadOptions, Source};
-use forebay::request::{Event, FinishReason, Limits, Prompt, RawRequest, Request, RequestError};
+use forebay::request::{Event, FinishReason, Limits, Origin, Prompt, RawRequest, Request, RequestError};
 use forebay::scheduler::policy::{PolicyConfig, PolicyKind};
 use forebay::scheduler::thermal::Thresholds;
 use forebay::scheduler::{self, Preemption, Speculative};
@@ -33,6 +34,10 @@ pub struct Rig<E: Executor = Forward> {
     pub task: JoinHandle<Core<E>>,
     pub heartbeat: Arc<Heartbeat>,
     pub metrics: Arc<Metrics>,
+    /// What the loop heard and decided, where [`Setup::record`] says so.
+    pub tape: Option<mpsc::Receiver<Entry>>,
+    pub tuning: Tuning,
+    pub config: Config,
 }
 
 /// What a test varies.
@@ -49,6 +54,8 @@ pub struct Setup {
     pub overlap: bool,
     pub policy: PolicyKind,
     pub max_stall: Option<Micros>,
+    /// Entries of the tape.
+    pub record: Option<usize>,
 }
 
 impl Default for Setup {
@@ -65,6 +72,7 @@ impl Default for Setup {
             overlap: true,
             policy: PolicyKind::Fair,
             max_stall: None,
+            record: None,
         }
     }
 }
@@ -109,8 +117,9 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
     let capacity = Capacity { requests: setup.queue_capacity, tokens: 1 << 30 };
     let intake = intake::Config { capacity, ..intake::Config::default() };
     let gate = Gate::new(capacity);
-    let home = Home::new(HomeParts {
-        tuning: Tuning { intake, scheduler },
+    let tuning = Tuning { intake, scheduler };
+    let mut home = Home::new(HomeParts {
+        tuning: tuning.clone(),
         thermal: Thresholds::default(),
         gate: gate.clone(),
         clock: Clock::system(),
@@ -119,12 +128,9 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
     })
     .overlapping(setup.overlap);
     let (sender, commands) = mpsc::channel(256);
-    Rig {
-        handle: EngineHandle::new(sender, gate),
-        task: tokio::spawn(run::run(core, home, commands)),
-        heartbeat,
-        metrics,
-    }
+    let tape = setup.record.map(|most| home.record(most));
+    let task = tokio::spawn(run::run(core, home, commands));
+    Rig { handle: EngineHandle::new(sender, gate), task, heartbeat, metrics, tape, tuning, config }
 }
 
 impl<E: Executor> Rig<E> {
@@ -173,6 +179,12 @@ pub async fn collect(mut events: mpsc::Receiver<Event>) -> Completion {
 /// A greedy request that runs to its `max_tokens`.
 pub fn request(prompt: &[TokenId], max_tokens: i64) -> Request {
     asking(prompt, max_tokens, |raw| raw)
+}
+
+/// The same, of this tenant.
+pub fn request_of(tenant: &str, prompt: &[TokenId], max_tokens: i64) -> Request {
+    let origin = Origin { tenant: tenant.into(), ..Origin::default() };
+    asking(prompt, max_tokens, |raw| RawRequest { origin, ..raw })
 }
 
 /// The same, with more to ask for.

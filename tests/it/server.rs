@@ -72,8 +72,19 @@ impl Server {
 
     /// Asks the process to drain, as an init system would.
     pub fn terminate(&self) {
-        let status = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().expect("kill runs");
-        assert!(status.success());
+        self.signal("TERM");
+    }
+
+    /// As `kill -NAME` does.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// At once, in the middle of everything.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("a child to kill");
+        self.wait();
     }
 
     pub fn wait(&mut self) -> std::process::ExitStatus {

@@ -6,7 +6,7 @@ use axum::extract::State as Extract;
 use axum::http::Uri;
 use serde_json::{Value, json};
 
-use crate::api::State;
+use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openai::lists::{self, Query};
 use crate::api::openapi::shapes::batches::{AuditList, ListPart};
@@ -19,7 +19,7 @@ const MOST_LISTED: usize = 1_000;
 
 /// Who changed what, newest first.
 #[utoipa::path(get, path = "/admin/audit", operation_id = "audit", tag = "admin", params(ListPart), responses((status = 200, description = "A part of the list", body = AuditList)))]
-pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Result<Json<Value>, ApiError> {
+pub async fn list(Extract(state): Extract<Front>, uri: Uri) -> Result<Json<Value>, ApiError> {
     let mut query = Query::of(&uri)?;
     let paging = query.paging(DEFAULT_LISTED, MOST_LISTED)?;
     query.finish()?;
@@ -28,7 +28,7 @@ pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Result<Json<Value
 }
 
 /// Whether they are written down. The change is in force either way, and the log has it.
-pub async fn record(state: &State, actor: &str, changed: &[Changed]) -> bool {
+pub async fn record(state: &Front, actor: &str, changed: &[Changed]) -> bool {
     let now = state.clock.unix_millis();
     let entry = |c: &Changed| AuditEntry::new(now, actor, &c.what, &c.from, &c.to);
     let entries: Vec<AuditEntry> = changed.iter().map(entry).collect();

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::audit;
 use super::guard::Actor;
-use crate::api::State;
+use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::admin::{
@@ -23,14 +23,14 @@ type Answer = Result<Json<Value>, ApiError>;
 
 /// The parameters, and which name is in force.
 #[utoipa::path(get, path = "/admin/{group}", operation_id = "read", tag = "admin", responses((status = 200, description = "As it is now", body = Control)))]
-pub async fn get(Extract(state): Extract<State>, group: Group) -> Answer {
-    Ok(Json(shown(&state.engine.stats().await?, group)))
+pub async fn get(Extract(state): Extract<Front>, group: Group) -> Answer {
+    Ok(Json(shown(&state.workers.stats().await?, group)))
 }
 
 /// One of the names: whether it is in force, and the parameters.
 #[utoipa::path(get, path = "/admin/{group}/{name}", operation_id = "look", tag = "admin", params(("name" = String, Path)), responses((status = 200, description = "As it is now", body = ControlName)))]
-pub async fn one(Extract(state): Extract<State>, Path(name): Path<String>, group: Group) -> Answer {
-    let stats = state.engine.stats().await?;
+pub async fn one(Extract(state): Extract<Front>, Path(name): Path<String>, group: Group) -> Answer {
+    let stats = state.workers.stats().await?;
     let names = group.names();
     let Some(found) = names.iter().copied().find(|known| *known == name) else {
         return Err(control::unknown(group.what(), &name, names).into());
@@ -42,7 +42,7 @@ pub async fn one(Extract(state): Extract<State>, Path(name): Path<String>, group
 /// Puts one of the names in force, from the next step on.
 #[utoipa::path(post, path = "/admin/{group}/{name}", operation_id = "select", tag = "admin", params(("name" = String, Path)), responses((status = 200, description = "As it is now", body = Control)))]
 pub async fn select(
-    Extract(state): Extract<State>,
+    Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     Path(name): Path<String>,
     group: Group,
@@ -53,7 +53,7 @@ pub async fn select(
 /// Changes the name, parameters, or both, from the next step on. Parameters may stand beside the name.
 #[utoipa::path(method(put, patch), path = "/admin/{group}", operation_id = "change", tag = "admin", request_body = ControlChange, responses((status = 200, description = "As it is now", body = Control)))]
 pub async fn put(
-    Extract(state): Extract<State>,
+    Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     request: Request,
     group: Group,
@@ -62,14 +62,14 @@ pub async fn put(
     change(&state, actor, asked).await
 }
 
-async fn change(state: &State, actor: String, change: Change) -> Answer {
+async fn change(state: &Front, actor: String, change: Change) -> Answer {
     let group = change.group;
-    let changed = state.engine.change(change).await?;
+    let changed = state.workers.change(change).await?;
     for Changed { what, from, to } in &changed {
         tracing::info!(event = "control_changed", who = actor, what, from, to, "{what}: {from} → {to}");
     }
     let audited = audit::record(state, &actor, &changed).await;
-    let mut body = shown(&state.engine.stats().await?, group);
+    let mut body = shown(&state.workers.stats().await?, group);
     if !audited {
         body["audited"] = json!(false);
     }
@@ -131,15 +131,15 @@ pub fn parameters(stats: &EngineStats, group: Group) -> Value {
 
 /// How hot it is.
 #[utoipa::path(get, path = "/admin/thermal", operation_id = "thermal", tag = "admin", responses((status = 200, description = "As it is now", body = Thermal)))]
-pub async fn thermal(Extract(state): Extract<State>) -> Answer {
-    Ok(Json(thermal_object(&state.engine.stats().await?)))
+pub async fn thermal(Extract(state): Extract<Front>) -> Answer {
+    Ok(Json(thermal_object(&state.workers.stats().await?)))
 }
 
 /// Whether a level is in force.
 #[utoipa::path(get, path = "/admin/thermal/{level}", operation_id = "thermal_level", tag = "admin", params(("level" = String, Path)), responses((status = 200, description = "As it is now", body = Thermal)))]
-pub async fn thermal_level(Extract(state): Extract<State>, Path(name): Path<String>) -> Answer {
+pub async fn thermal_level(Extract(state): Extract<Front>, Path(name): Path<String>) -> Answer {
     control::thermal_level(&name)?;
-    let mut body = thermal_object(&state.engine.stats().await?);
+    let mut body = thermal_object(&state.workers.stats().await?);
     body["active"] = json!(body["level"] == name.as_str() || (name == "auto" && body["forced"] == false));
     Ok(Json(body))
 }
@@ -147,7 +147,7 @@ pub async fn thermal_level(Extract(state): Extract<State>, Path(name): Path<Stri
 /// Holds a level; `auto` returns to the sensor.
 #[utoipa::path(post, path = "/admin/thermal/{level}", operation_id = "force_thermal", tag = "admin", params(("level" = String, Path)), responses((status = 200, description = "As it is now", body = Thermal)))]
 pub async fn force_thermal(
-    Extract(state): Extract<State>,
+    Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     Path(name): Path<String>,
 ) -> Answer {
@@ -157,7 +157,7 @@ pub async fn force_thermal(
 /// Holds a level; `auto` returns to the sensor.
 #[utoipa::path(put, path = "/admin/thermal", operation_id = "put_thermal", tag = "admin", request_body = ThermalChange, responses((status = 200, description = "As it is now", body = Thermal)))]
 pub async fn put_thermal(
-    Extract(state): Extract<State>,
+    Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     request: Request,
 ) -> Answer {
@@ -170,12 +170,12 @@ pub async fn put_thermal(
     force(&state, &actor, &level).await
 }
 
-async fn force(state: &State, actor: &str, name: &str) -> Answer {
-    let before = state.engine.force_thermal(control::thermal_level(name)?).await?;
+async fn force(state: &Front, actor: &str, name: &str) -> Answer {
+    let before = state.workers.force_thermal(control::thermal_level(name)?).await?;
     tracing::info!(event = "control_changed", who = actor, what = "thermal", from = before.name(), to = name);
     let changed = Changed { what: "thermal".into(), from: before.name().into(), to: name.into() };
     audit::record(state, actor, &[changed]).await;
-    Ok(Json(thermal_object(&state.engine.stats().await?)))
+    Ok(Json(thermal_object(&state.workers.stats().await?)))
 }
 
 fn thermal_object(stats: &EngineStats) -> Value {
@@ -190,8 +190,8 @@ fn thermal_object(stats: &EngineStats) -> Value {
 
 /// No step starts until `/admin/resume`.
 #[utoipa::path(post, path = "/admin/pause", operation_id = "pause", tag = "admin", responses((status = 200, description = "As it is now", body = EngineState)))]
-pub async fn pause(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
-    state.engine.pause().await?;
+pub async fn pause(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
+    state.workers.pause().await?;
     note_engine(&state, &actor, "running", "paused").await;
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "paused", "the engine is paused");
     running_state(&state).await
@@ -199,26 +199,26 @@ pub async fn pause(Extract(state): Extract<State>, Extension(Actor(actor)): Exte
 
 /// Steps start again.
 #[utoipa::path(post, path = "/admin/resume", operation_id = "resume", tag = "admin", responses((status = 200, description = "As it is now", body = EngineState)))]
-pub async fn resume(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
-    state.engine.resume().await?;
+pub async fn resume(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
+    state.workers.resume().await?;
     note_engine(&state, &actor, "paused", "running").await;
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "running", "the engine goes on");
     running_state(&state).await
 }
 
-async fn note_engine(state: &State, actor: &str, from: &str, to: &str) {
+async fn note_engine(state: &Front, actor: &str, from: &str, to: &str) {
     let changed = Changed { what: "engine".into(), from: from.into(), to: to.into() };
     audit::record(state, actor, &[changed]).await;
 }
 
-async fn running_state(state: &State) -> Answer {
-    let snapshot = state.engine.stats().await?.snapshot;
+async fn running_state(state: &Front) -> Answer {
+    let snapshot = state.workers.stats().await?.snapshot;
     Ok(Json(json!({"paused": snapshot.paused, "draining": snapshot.draining})))
 }
 
 /// Ends the server in order. As a SIGTERM: not ready at once, queued requests are refused, running ones finish, then the process ends.
 #[utoipa::path(post, path = "/admin/drain", operation_id = "drain", tag = "admin", responses((status = 202, description = "As it is now", body = Draining)))]
-pub async fn drain(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Response {
+pub async fn drain(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Response {
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "draining", "told to drain");
     state.drain.notify_one();
     (StatusCode::ACCEPTED, Json(json!({"draining": true}))).into_response()
@@ -226,8 +226,8 @@ pub async fn drain(Extract(state): Extract<State>, Extension(Actor(actor)): Exte
 
 /// Begins a new window of statistics.
 #[utoipa::path(post, path = "/admin/stats/reset", operation_id = "reset_stats", tag = "admin", responses((status = 200, description = "As it is now", body = Reset)))]
-pub async fn reset_stats(Extract(state): Extract<State>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
-    state.engine.reset_stats().await?;
+pub async fn reset_stats(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
+    state.workers.reset_stats().await?;
     tracing::info!(event = "stats_reset", who = actor, "a new window of statistics begins");
     Ok(Json(json!({"reset": true})))
 }

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::api::State;
+use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::request::RequestError;
 
@@ -31,7 +31,7 @@ pub struct Peer(pub SocketAddr);
 #[derive(Clone, Debug)]
 pub struct Actor(pub String);
 
-pub async fn layer(Extract(state): Extract<State>, mut request: Request, next: Next) -> Response {
+pub async fn layer(Extract(state): Extract<Front>, mut request: Request, next: Next) -> Response {
     match admit(state.admin, &request) {
         Ok(actor) => {
             request.extensions_mut().insert(actor);

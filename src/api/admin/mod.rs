@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! guard.rs     who may ask, and who asked (for the log)
+//! advice.rs    what a step costs, recommendations, strategies on trial
 //! control.rs   strategy, policy, limits, thermal level, pause, resume, drain
-//! state.rs     the engine in numbers
+//! state.rs     engines and workers in numbers
 //! audit.rs     who changed what, from and to what
 //! requests.rs  live requests: list, look, end, trace
 //! ```
 //! Everything goes through the engine's command channel and takes effect between two steps. Queries answer while a step
 //! runs, from what stayed home.
 
+pub mod advice;
 pub mod audit;
 pub mod control;
 mod guard;
@@ -21,20 +23,24 @@ use axum::extract::{Extension, Path, Request, State as Extract};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post};
 
-use super::State;
+use super::Front;
 use crate::engine::control::Group;
 
 use guard::Actor;
 pub use guard::{Access, Peer};
 
 /// The routes below `/admin`.
-pub fn routes() -> Vec<(String, MethodRouter<State>)> {
+pub fn routes() -> Vec<(String, MethodRouter<Front>)> {
     let routes = [
         ("/state", get(state::get)),
+        ("/workers", get(state::list)),
         ("/audit", get(audit::list)),
         ("/limits", tuned(Group::Limits)),
         ("/thermal", get(control::thermal).put(control::put_thermal)),
         ("/thermal/{level}", get(control::thermal_level).post(control::force_thermal)),
+        ("/cost", get(advice::cost)),
+        ("/strategy/recommend", get(advice::advise)),
+        ("/strategy/canary", get(advice::canary)),
         ("/pause", post(control::pause)),
         ("/resume", post(control::resume)),
         ("/drain", post(control::drain)),
@@ -51,24 +57,26 @@ pub fn routes() -> Vec<(String, MethodRouter<State>)> {
 }
 
 /// Those routes, for whom the guard lets through.
-pub fn router(state: &State) -> Router<State> {
+pub fn router(state: &Front) -> Router<Front> {
     let router = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(&path, methods));
     router.layer(from_fn_with_state(state.clone(), guard::layer))
 }
 
 /// All of a group's parameters.
-fn tuned(group: Group) -> MethodRouter<State> {
-    let put = move |state: Extract<State>, actor: Extension<Actor>, request: Request| {
+fn tuned(group: Group) -> MethodRouter<Front> {
+    let put = move |state: Extract<Front>, actor: Extension<Actor>, request: Request| {
         control::put(state, actor, request, group)
     };
-    get(move |state: Extract<State>| control::get(state, group)).put(put).patch(put)
+    get(move |state: Extract<Front>| control::get(state, group)).put(put).patch(put)
 }
 
 /// One of a group's names.
-fn one_of(group: Group) -> MethodRouter<State> {
-    get(move |state: Extract<State>, name: Path<String>| control::one(state, name, group)).post(
-        move |state: Extract<State>, actor: Extension<Actor>, name: Path<String>| {
-            control::select(state, actor, name, group)
-        },
-    )
+fn one_of(group: Group) -> MethodRouter<Front> {
+    let one = get(move |state: Extract<Front>, name: Path<String>| control::one(state, name, group));
+    if group == Group::Strategy {
+        return one.post(advice::select);
+    }
+    one.post(move |state: Extract<Front>, actor: Extension<Actor>, name: Path<String>| {
+        control::select(state, actor, name, group)
+    })
 }

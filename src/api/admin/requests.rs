@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::guard::Actor;
 use super::state::ms;
-use crate::api::State;
+use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openai::trace_object;
 use crate::api::openapi::shapes::admin::{Cancelled, LiveList, LiveRequest, RequestTrace};
@@ -17,15 +17,15 @@ type Answer = Result<Json<Value>, ApiError>;
 
 /// All live sequences.
 #[utoipa::path(get, path = "/admin/requests", operation_id = "live_requests", tag = "admin", responses((status = 200, description = "As it is now", body = LiveList)))]
-pub async fn list(Extract(state): Extract<State>) -> Answer {
-    let live = state.engine.requests().await?;
+pub async fn list(Extract(state): Extract<Front>) -> Answer {
+    let live = state.workers.requests().await?;
     Ok(Json(json!({"object": "list", "data": live.iter().map(object).collect::<Vec<_>>()})))
 }
 
 /// One live request, by the id that the client reads in its answer, or by a sequence's own (`seq-7`).
 #[utoipa::path(get, path = "/admin/requests/{id}", operation_id = "live_request", tag = "admin", params(("id" = String, Path)), responses((status = 200, description = "As it is now", body = LiveRequest)))]
-pub async fn one(Extract(state): Extract<State>, Path(id): Path<String>) -> Answer {
-    let live = state.engine.requests().await?;
+pub async fn one(Extract(state): Extract<Front>, Path(id): Path<String>) -> Answer {
+    let live = state.workers.requests().await?;
     let wanted = |s: &&LiveSequence| *s.view.origin.id == *id || s.view.seq.to_string() == id;
     let sequences: Vec<Value> = live.iter().filter(wanted).map(object).collect();
     if sequences.is_empty() {
@@ -37,11 +37,11 @@ pub async fn one(Extract(state): Extract<State>, Path(id): Path<String>) -> Answ
 /// Ends a request.
 #[utoipa::path(delete, path = "/admin/requests/{id}", operation_id = "cancel_request", tag = "admin", params(("id" = String, Path)), responses((status = 200, description = "As it is now", body = Cancelled)))]
 pub async fn cancel(
-    Extract(state): Extract<State>,
+    Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     Path(id): Path<String>,
 ) -> Answer {
-    let ended = state.engine.cancel(id.clone()).await?;
+    let ended = state.workers.cancel(id.clone()).await?;
     if ended == 0 {
         return Err(not_live(&id).into());
     }
@@ -51,8 +51,8 @@ pub async fn cancel(
 
 /// How a request was scheduled: live ones, and those that ended a while ago.
 #[utoipa::path(get, path = "/admin/requests/{id}/trace", operation_id = "trace_request", tag = "admin", params(("id" = String, Path)), responses((status = 200, description = "As it is now", body = RequestTrace)))]
-pub async fn trace(Extract(state): Extract<State>, Path(id): Path<String>) -> Answer {
-    let traces = state.engine.traces(id.clone()).await?;
+pub async fn trace(Extract(state): Extract<Front>, Path(id): Path<String>) -> Answer {
+    let traces = state.workers.traces(id.clone()).await?;
     if traces.is_empty() {
         return Err(not_live(&id).into());
     }

@@ -1,22 +1,53 @@
-//! `GET /admin/state`: the engine in numbers.
+//! `GET /admin/state`: the engines in numbers; `GET /admin/workers`: who works, and how it is.
 
 use axum::Json;
 use axum::extract::State as Extract;
 use serde_json::{Map, Value, json};
 
 use super::control::parameters;
-use crate::api::State;
+use crate::api::Front;
 use crate::api::error::ApiError;
-use crate::api::openapi::shapes::admin::AdminState;
+use crate::api::openapi::shapes::admin::{AdminState, WorkerList};
 use crate::engine::control::Group;
 use crate::engine::stats::{EngineStats, QueueStats};
-use crate::request::Priority;
+use crate::request::{Priority, RequestError};
 use crate::units::Micros;
+use crate::workers::WorkerView;
 
-/// The engine in numbers.
+/// The engines in numbers, and all workers. Without an engine of its own, only the workers.
 #[utoipa::path(get, path = "/admin/state", operation_id = "admin_state", tag = "admin", responses((status = 200, description = "Now", body = AdminState)))]
-pub async fn get(Extract(state): Extract<State>) -> Result<Json<Value>, ApiError> {
-    Ok(Json(object(&state.engine.stats().await?)))
+pub async fn get(Extract(state): Extract<Front>) -> Result<Json<Value>, ApiError> {
+    let mut body = match state.workers.stats().await {
+        // Nothing is decided here where others compute.
+        Err(RequestError::EngineStopped) if !state.workers.has_engines() => json!({}),
+        stats => object(&stats?),
+    };
+    body["workers"] = workers(&state);
+    Ok(Json(body))
+}
+
+/// Who works, and how it is.
+#[utoipa::path(get, path = "/admin/workers", operation_id = "workers", tag = "admin", responses((status = 200, description = "Now", body = WorkerList)))]
+pub async fn list(Extract(state): Extract<Front>) -> Json<Value> {
+    Json(json!({"object": "list", "data": workers(&state)}))
+}
+
+fn workers(front: &Front) -> Value {
+    let object = |view: WorkerView| {
+        let [success, failure, uncounted] = view.glance.verdicts;
+        json!({
+            "id": view.id,
+            "kind": view.kind,
+            "url": view.url,
+            "models": view.models,
+            "status": view.glance.status.name(),
+            "breaker": view.glance.phase.name(),
+            "pending": view.glance.pending,
+            "utilisation": (view.glance.utilisation * 1e3).round() / 1e3,
+            "requests": {"success": success, "failure": failure, "uncounted": uncounted},
+        })
+    };
+    front.workers.views().into_iter().map(object).collect()
 }
 
 fn object(stats: &EngineStats) -> Value {

@@ -27,7 +27,7 @@ use super::openapi::shapes::messages::{CountRequest, MessageAnswer, MessageEvent
 use super::openapi::shapes::parameters::{RequestHeaders, Strictness};
 use crate::request::RequestError;
 use answer::Telling;
-pub use error::MessagesError;
+pub use error::{MessagesError, object as error_object};
 use input::Input;
 
 /// Fields that mean the same in a chat. The later ones are ours.

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::files::expiry_seconds;
 use super::lists::{self, Query};
 use super::params::{Fields, wrong};
-use crate::api::State;
+use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::batches::{BatchList, BatchObject, BatchRequest, ListPart};
@@ -29,7 +29,7 @@ const MAX_VALUE_CHARS: usize = 512;
 
 /// Begins a batch over an uploaded file.
 #[utoipa::path(post, path = "/v1/batches", operation_id = "create_batch", tag = "openai", request_body = BatchRequest, responses((status = 200, description = "The batch, which is validated next", body = BatchObject)))]
-pub async fn create(Extract(state): Extract<State>, request: Request) -> Answer {
+pub async fn create(Extract(state): Extract<Front>, request: Request) -> Answer {
     let asked = parse(Fields::new(read_object(request, state.body).await?), state.clock.unix_millis())?;
     let input = state.store.file(&asked.input_file_id, asked.created_ms).await.map_err(RequestError::from)?;
     match input {
@@ -101,7 +101,7 @@ fn metadata(value: Value) -> Result<String, RequestError> {
 
 /// The batches, newest first.
 #[utoipa::path(get, path = "/v1/batches", operation_id = "batches", tag = "openai", params(ListPart), responses((status = 200, description = "A part of the list", body = BatchList)))]
-pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Answer {
+pub async fn list(Extract(state): Extract<Front>, uri: Uri) -> Answer {
     let mut query = Query::of(&uri)?;
     let paging = query.paging(DEFAULT_LISTED, MOST_LISTED)?;
     query.finish()?;
@@ -111,13 +111,13 @@ pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Answer {
 
 /// A batch: how far it is, and its files once it is over.
 #[utoipa::path(get, path = "/v1/batches/{id}", operation_id = "batch", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The batch", body = BatchObject)))]
-pub async fn one(Extract(state): Extract<State>, path: Result<Path<String>, PathRejection>) -> Answer {
+pub async fn one(Extract(state): Extract<Front>, path: Result<Path<String>, PathRejection>) -> Answer {
     Ok(Json(object(&find(&state, &lists::id("batch", "batch_", path)?).await?)))
 }
 
 /// Lines that are being answered end; those that were answered keep their answers.
 #[utoipa::path(post, path = "/v1/batches/{id}/cancel", operation_id = "cancel_batch", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The batch", body = BatchObject)))]
-pub async fn cancel(Extract(state): Extract<State>, path: Result<Path<String>, PathRejection>) -> Answer {
+pub async fn cancel(Extract(state): Extract<Front>, path: Result<Path<String>, PathRejection>) -> Answer {
     let id = lists::id("batch", "batch_", path)?;
     let moved = state.store.cancel_batch(&id, state.clock.unix_millis()).await.map_err(RequestError::from)?;
     state.batches.notify_one();
@@ -129,7 +129,7 @@ pub async fn cancel(Extract(state): Extract<State>, path: Result<Path<String>, P
     Ok(Json(object(&batch)))
 }
 
-async fn find(state: &State, id: &str) -> Result<Batch, RequestError> {
+async fn find(state: &Front, id: &str) -> Result<Batch, RequestError> {
     state.store.batch(id).await?.ok_or_else(|| lists::missing("batch", id))
 }
 

@@ -57,7 +57,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
         let (running, choices) = running.collect().await?;
         let mut body = whole(&identity, &running, choices, delivery);
         if delivery.traced {
-            body["forebay_trace"] = wire::trace(&state.engine, &head.id).await;
+            body["forebay_trace"] = wire::trace(&state.workers, &head.id).await;
         }
         Json(body).into_response()
     };

@@ -65,7 +65,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
         let choices = best(choices, running.choices, asked.shown);
         let mut body = whole(&state.generator, &identity, &running, choices, asked.shown, delivery);
         if delivery.traced {
-            body["forebay_trace"] = wire::trace(&state.engine, &head.id).await;
+            body["forebay_trace"] = wire::trace(&state.workers, &head.id).await;
         }
         Json(body).into_response()
     };

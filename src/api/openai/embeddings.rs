@@ -56,7 +56,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let vectors = embed(&state, asked.raws).await.map_err(in_our_words)?;
     let mut body = list(&state.generator, head.adapter, &vectors, (asked.encoding, asked.dimensions));
     if head.traced {
-        body["forebay_trace"] = wire::trace(&state.engine, &head.id).await;
+        body["forebay_trace"] = wire::trace(&state.workers, &head.id).await;
     }
     Ok(wire::answer(body, asked.ignored))
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::lists::{self, Query};
-use crate::api::State;
+use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::batches::{FileDeleted, FileList, FileObject, FilePart, FileUpload, ListPart};
 use crate::api::openapi::shapes::errors::ErrorAnswer;
@@ -33,7 +33,7 @@ const PART_BYTES: usize = 256 << 10;
 
 /// Takes a file of lines for a batch, checked as it comes.
 #[utoipa::path(post, path = "/v1/files", operation_id = "upload_file", tag = "openai", request_body(content = FileUpload, content_type = "multipart/form-data"), responses((status = 200, description = "The file", body = FileObject), (status = 507, description = "The store is full", body = ErrorAnswer)))]
-pub async fn upload(Extract(state): Extract<State>, request: Request) -> Answer {
+pub async fn upload(Extract(state): Extract<Front>, request: Request) -> Answer {
     // Says only what is wrong with the content type.
     let form = Multipart::from_request(request, &()).await.map_err(|_| RequestError::NotMultipart)?;
     let draft = Draft { store: state.store.clone(), id: new_id(), kept: false };
@@ -85,7 +85,7 @@ struct Form {
     bytes: Option<i64>,
 }
 
-async fn receive(state: &State, mut form: Multipart, id: &str) -> Result<(), RequestError> {
+async fn receive(state: &Front, mut form: Multipart, id: &str) -> Result<(), RequestError> {
     let mut said = Form::default();
     while let Some(field) = patiently(state, form.next_field()).await? {
         let name = field.name().unwrap_or_default().to_owned();
@@ -140,7 +140,7 @@ pub fn expiry_seconds(param: &str, seconds: i64) -> Result<i64, RequestError> {
     Err(RequestError::invalid(param, format!("must be between 3600 and 2592000, got {seconds}")))
 }
 
-async fn text(state: &State, name: &str, mut field: Field<'_>) -> Result<String, RequestError> {
+async fn text(state: &Front, name: &str, mut field: Field<'_>) -> Result<String, RequestError> {
     let mut bytes = Vec::new();
     while let Some(chunk) = patiently(state, field.chunk()).await? {
         bytes.extend_from_slice(&chunk);
@@ -152,7 +152,7 @@ async fn text(state: &State, name: &str, mut field: Field<'_>) -> Result<String,
 }
 
 /// Puts the file into the store as it comes; returns its bytes.
-async fn receive_file(state: &State, mut field: Field<'_>, id: &str) -> Result<i64, RequestError> {
+async fn receive_file(state: &Front, mut field: Field<'_>, id: &str) -> Result<i64, RequestError> {
     let label = field.file_name().unwrap_or("file.jsonl");
     let filename: String = label.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect();
     let file = NewFile { id: id.into(), created_ms: state.clock.unix_millis(), filename };
@@ -181,7 +181,7 @@ fn refused(fault: LineFault) -> RequestError {
 }
 
 /// A client may be slow, but not silent.
-async fn patiently<T>(state: &State, next: impl Future<Output = Result<T, MultipartError>>) -> Result<T, RequestError> {
+async fn patiently<T>(state: &Front, next: impl Future<Output = Result<T, MultipartError>>) -> Result<T, RequestError> {
     let patience = state.body.read_timeout;
     match timeout(patience, next).await {
         Ok(Ok(value)) => Ok(value),
@@ -195,7 +195,7 @@ async fn patiently<T>(state: &State, next: impl Future<Output = Result<T, Multip
 
 /// The files, newest first.
 #[utoipa::path(get, path = "/v1/files", operation_id = "files", tag = "openai", params(ListPart, FilePart), responses((status = 200, description = "A part of the list", body = FileList)))]
-pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Answer {
+pub async fn list(Extract(state): Extract<Front>, uri: Uri) -> Answer {
     let mut query = Query::of(&uri)?;
     let paging = query.paging(MOST_LISTED, MOST_LISTED)?;
     let oldest_first = match query.take("order").as_deref() {
@@ -213,7 +213,7 @@ pub async fn list(Extract(state): Extract<State>, uri: Uri) -> Answer {
 
 /// A file, without its content.
 #[utoipa::path(get, path = "/v1/files/{id}", operation_id = "file", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The file", body = FileObject)))]
-pub async fn one(Extract(state): Extract<State>, path: Result<Path<String>, PathRejection>) -> Answer {
+pub async fn one(Extract(state): Extract<Front>, path: Result<Path<String>, PathRejection>) -> Answer {
     let id = lists::id("file", "file-", path)?;
     Ok(Json(object(&find(&state, &id).await?)))
 }
@@ -221,7 +221,7 @@ pub async fn one(Extract(state): Extract<State>, path: Result<Path<String>, Path
 /// A file's content.
 #[utoipa::path(get, path = "/v1/files/{id}/content", operation_id = "file_content", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "Its lines", body = String, content_type = "application/jsonl")))]
 pub async fn content(
-    Extract(state): Extract<State>,
+    Extract(state): Extract<Front>,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
     let file = find(&state, &lists::id("file", "file-", path)?).await?;
@@ -243,13 +243,13 @@ pub async fn content(
 
 /// Deletes a file and its content.
 #[utoipa::path(delete, path = "/v1/files/{id}", operation_id = "delete_file", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "It is gone", body = FileDeleted)))]
-pub async fn delete(Extract(state): Extract<State>, path: Result<Path<String>, PathRejection>) -> Answer {
+pub async fn delete(Extract(state): Extract<Front>, path: Result<Path<String>, PathRejection>) -> Answer {
     let file = find(&state, &lists::id("file", "file-", path)?).await?;
     state.store.delete_file(&file.id).await.map_err(RequestError::from)?;
     Ok(Json(json!({"id": file.id, "object": "file", "deleted": true})))
 }
 
-async fn find(state: &State, id: &str) -> Result<store::FileObject, RequestError> {
+async fn find(state: &Front, id: &str) -> Result<store::FileObject, RequestError> {
     state.store.file(id, state.clock.unix_millis()).await?.ok_or_else(|| lists::missing("file", id))
 }
 

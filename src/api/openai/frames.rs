@@ -15,12 +15,12 @@ use super::sampling::Delivery;
 use super::wire::{Identity, timings, trace, usage_of};
 use crate::api::metrics::StreamFault;
 use crate::api::{State, error, sse};
-use crate::engine::EngineHandle;
 use crate::engine::trace::Trace;
 use crate::generate::{TextDelta, TokenLogprob};
 use crate::metrics::{Metrics, Route};
 use crate::report::Decision;
 use crate::request::{FinishReason, RequestError};
+use crate::workers::Pool;
 
 /// An endpoint's own chunks.
 pub trait Chunks: Send + 'static {
@@ -48,8 +48,8 @@ enum Turn {
 }
 
 /// How many tokens of its sequences' prompts a request has computed, by its traces.
-async fn progress(engine: &EngineHandle, id: &str) -> usize {
-    let traces = engine.traces(id.to_owned()).await.unwrap_or_default();
+async fn progress(workers: &Pool, id: &str) -> usize {
+    let traces = workers.traces(id.to_owned()).await.unwrap_or_default();
     let computed = |trace: &Trace| {
         let to = |decision: &Decision| if let Decision::Prefill { to, .. } = decision { *to as usize } else { 0 };
         trace.entries.iter().map(|entry| to(&entry.decision)).max().unwrap_or(0)
@@ -70,7 +70,7 @@ struct Frames<C> {
     identity: Identity,
     chunks: C,
     delivery: Delivery,
-    engine: EngineHandle,
+    workers: Pool,
     unfinished: usize,
     /// Payloads of `data:` lines.
     ready: VecDeque<String>,
@@ -97,7 +97,7 @@ pub fn stream<C: Chunks>(
         identity: Identity::new(state, head, C::OBJECT),
         chunks,
         delivery,
-        engine: state.engine.clone(),
+        workers: state.workers.clone(),
         ready: VecDeque::new(),
         fault: fault.clone(),
         metrics: state.metrics.clone(),
@@ -125,7 +125,7 @@ impl<C: Chunks> Frames<C> {
             let said = match self.turn().await? {
                 Turn::Said(said) => said,
                 Turn::Tick => {
-                    let computed = progress(&self.engine, &self.identity.id).await;
+                    let computed = progress(&self.workers, &self.identity.id).await;
                     self.push_progress(computed);
                     continue;
                 }
@@ -217,7 +217,7 @@ impl<C: Chunks> Frames<C> {
             chunk["usage"] = self.running.as_ref().map_or(Value::Null, usage_of);
         }
         if self.delivery.traced {
-            chunk["forebay_trace"] = trace(&self.engine, &self.identity.id).await;
+            chunk["forebay_trace"] = trace(&self.workers, &self.identity.id).await;
         }
         self.ready.push_back(sse::data(&chunk));
     }

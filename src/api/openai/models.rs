@@ -5,19 +5,17 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State as Extract};
 use serde_json::{Value, json};
 
-use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::models::{ModelList, ModelObject};
+use crate::api::{ServerInfo, State};
+use crate::generate::Generator;
 use crate::request::RequestError;
 
 /// The names under which the model is served.
 #[utoipa::path(get, path = "/v1/models", operation_id = "models", tag = "openai", responses((status = 200, description = "The model's names", body = ModelList)))]
 pub async fn list(Extract(state): Extract<State>) -> Json<Value> {
     let generator = &state.generator;
-    let names = std::iter::once(generator.model_id()).chain(generator.model_aliases().iter().map(String::as_str));
-    let names = names.chain(generator.adapters().iter().map(String::as_str));
-    let data: Vec<Value> = names.map(|name| object(&state, name)).collect();
-    Json(json!({"object": "list", "data": data}))
+    Json(json!({"object": "list", "data": objects(&state.info, generator)}))
 }
 
 /// One name. The id may hold slashes, as it is or percent-encoded.
@@ -29,7 +27,7 @@ pub async fn one(
     // Rejected: not UTF-8 once decoded, so no model's name.
     let id = id.map(|Path(id)| id).unwrap_or_default();
     check(&state, &id)?;
-    Ok(Json(object(&state, &id)))
+    Ok(Json(object(&state.info, &state.generator, &id)))
 }
 
 /// `Ok` if the model is served here.
@@ -41,14 +39,21 @@ pub fn check(state: &State, name: &str) -> Result<(), RequestError> {
     Err(RequestError::ModelNotFound { model: name.chars().take(SHOWN).collect() })
 }
 
-fn object(state: &State, name: &str) -> Value {
+/// Under each of its names.
+pub fn objects(info: &ServerInfo, generator: &Generator) -> Vec<Value> {
+    let names = std::iter::once(generator.model_id()).chain(generator.model_aliases().iter().map(String::as_str));
+    let names = names.chain(generator.adapters().iter().map(String::as_str));
+    names.map(|name| object(info, generator, name)).collect()
+}
+
+fn object(info: &ServerInfo, generator: &Generator, name: &str) -> Value {
     json!({
         "id": name,
         "object": "model",
-        "created": state.info.created,
+        "created": info.created,
         "owned_by": "forebay",
-        "root": state.generator.model_id(),
-        "parent": state.generator.adapter(name).map(|_| state.generator.model_id()),
-        "max_model_len": state.generator.limits().max_model_len,
+        "root": generator.model_id(),
+        "parent": generator.adapter(name).map(|_| generator.model_id()),
+        "max_model_len": generator.limits().max_model_len,
     })
 }

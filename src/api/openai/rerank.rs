@@ -67,7 +67,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
         "usage": usage(&vectors),
     });
     if head.traced {
-        body["forebay_trace"] = wire::trace(&state.engine, &head.id).await;
+        body["forebay_trace"] = wire::trace(&state.workers, &head.id).await;
     }
     Ok(wire::answer(body, asked.ignored))
 }

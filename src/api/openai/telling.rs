@@ -14,9 +14,9 @@ use super::running::{Running, Said};
 use super::wire;
 use crate::api::metrics::StreamFault;
 use crate::api::{State, error, sse};
-use crate::engine::EngineHandle;
 use crate::metrics::{Metrics, Route};
 use crate::request::{FinishReason, RequestError};
+use crate::workers::Pool;
 
 /// How an answer ended.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub async fn whole<T: Telling>(
     }
     let (reason, stop) = ended.ok_or(RequestError::Internal)?;
     drop(telling.close(&mut parts, reason));
-    let trace = if head.traced { Some(wire::trace(&state.engine, &head.id).await) } else { None };
+    let trace = if head.traced { Some(wire::trace(&state.workers, &head.id).await) } else { None };
     Ok(telling.whole(&parts, &running, End { reason, stop, trace }))
 }
 
@@ -77,7 +77,7 @@ struct Stream<T> {
     running: Option<Running>,
     ended: Option<(FinishReason, Option<String>)>,
     ready: VecDeque<Named>,
-    engine: EngineHandle,
+    workers: Pool,
     /// Of the request, where its trace is wanted.
     traced: Option<String>,
     fault: StreamFault,
@@ -93,7 +93,7 @@ pub fn stream<T: Telling>(state: &State, head: &Head, running: Running, mut tell
         parts: Parts::default(),
         running: Some(running),
         ended: None,
-        engine: state.engine.clone(),
+        workers: state.workers.clone(),
         traced: head.traced.then(|| head.id.clone()),
         fault: fault.clone(),
         metrics: state.metrics.clone(),
@@ -144,7 +144,7 @@ impl<T: Telling> Stream<T> {
         let changes = self.telling.close(&mut self.parts, reason);
         self.tell(changes);
         let trace = match &self.traced {
-            Some(id) => Some(wire::trace(&self.engine, id).await),
+            Some(id) => Some(wire::trace(&self.workers, id).await),
             None => None,
         };
         self.ready.extend(self.telling.end(&self.parts, &running, End { reason, stop, trace }));

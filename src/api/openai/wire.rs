@@ -8,10 +8,10 @@ use super::head::Head;
 use super::running::{Running, Timings};
 use crate::api::State;
 use crate::clock::unix_seconds;
-use crate::engine::EngineHandle;
 use crate::engine::trace::{Trace, TraceFact, TraceLine};
 use crate::generate::{Effective, TokenLogprob};
 use crate::units::Micros;
+use crate::workers::Pool;
 
 /// The fields that all chunks of a stream repeat.
 #[derive(Clone, Debug)]
@@ -154,8 +154,8 @@ fn effective_sampling(effective: &Effective, several: bool) -> String {
 }
 
 /// How the sequences of an answer were scheduled, for `x-forebay-trace`. `null` when the engine has gone.
-pub async fn trace(engine: &EngineHandle, id: &str) -> Value {
-    let traces = engine.traces(id.to_owned()).await.unwrap_or_default();
+pub async fn trace(workers: &Pool, id: &str) -> Value {
+    let traces = workers.traces(id.to_owned()).await.unwrap_or_default();
     traces.iter().map(trace_object).collect()
 }
 

@@ -59,6 +59,7 @@ pub use page::page;
         document,
         page::page,
         admin::state::get,
+        admin::state::list,
         admin::audit::list,
         admin::control::get,
         admin::control::put,
@@ -68,6 +69,9 @@ pub use page::page;
         admin::control::put_thermal,
         admin::control::thermal_level,
         admin::control::force_thermal,
+        admin::advice::cost,
+        admin::advice::advise,
+        admin::advice::canary,
         admin::control::pause,
         admin::control::resume,
         admin::control::drain,
@@ -132,6 +136,19 @@ fn spread_groups(paths: &mut Map<String, Value>) {
         if !group.names().is_empty() {
             spread(format!("/admin/{below}/{{name}}"), &named);
         }
+    }
+    add_trial(&mut paths["/admin/strategy/{name}"]["post"]);
+}
+
+/// Only a strategy can be put on trial.
+fn add_trial(select: &mut Value) {
+    let query = |name: &str, description: &str| json!({"name": name, "in": "query", "required": false, "description": description, "schema": {"type": "string"}});
+    if let Some(parameters) = select["parameters"].as_array_mut() {
+        parameters.push(query(
+            "canary",
+            "Puts it on trial for so long, such as 10m; the answer is that of /admin/strategy/canary",
+        ));
+        parameters.push(query("share", "Of the time of a trial, from 0.01 to 0.9; 0.2 if absent"));
     }
 }
 

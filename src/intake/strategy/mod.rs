@@ -12,7 +12,9 @@
 //! | `queue_depth`   | `max_wait` when the queue is short, `min_wait` when long              | load varies               |
 //! | `latency_aware` | as `queue_depth`, × 0.8 over the latency target, × 1.2 well under it  | there is a target to keep |
 //! | `immediate`     | not at all                                                            | steps are cheap           |
+//! | `cost_aware`    | not at all, but flows only as far as the next step gains by it        | prompts are long          |
 
+mod cost_aware;
 mod fixed;
 mod immediate;
 mod latency_aware;
@@ -20,6 +22,7 @@ mod queue_depth;
 
 use crate::units::Micros;
 
+pub use cost_aware::CostAware;
 pub use fixed::Fixed;
 pub use immediate::Immediate;
 pub use latency_aware::LatencyAware;
@@ -32,6 +35,40 @@ pub trait FlushStrategy {
 
     /// Whether the group goes now.
     fn should_flush(&self, batch: &Gathering, queue_depth: usize) -> bool;
+
+    /// Whether a flushed request for which there is a seat joins the next step, or stays for a later one.
+    fn admits(&self, _joining: &Joining) -> bool {
+        true
+    }
+}
+
+/// What the next step costs as it stands, who is in it, and what waits. Microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prices {
+    /// A step with every sequence that decodes and no prompt.
+    pub step_us: f64,
+    /// What a prompt's token adds, and a prompt beside its tokens.
+    pub token_us: f64,
+    pub prompt_us: f64,
+    /// Prompt tokens that a step takes, by its bounds of tokens and of time.
+    pub step_tokens: usize,
+    /// Sequences with a seat that wait for their first token, and the prompt tokens that are not computed yet.
+    pub prompts: usize,
+    pub tokens: usize,
+    /// Requests that come, lately.
+    pub arrivals_per_us: f64,
+}
+
+/// The request that would be released next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Joining {
+    /// Of its prompt.
+    pub tokens: usize,
+    /// Requests that are queued behind it, and their prompt tokens.
+    pub behind: usize,
+    pub tokens_behind: usize,
+    /// With those that were released before it in the same turn.
+    pub prices: Prices,
 }
 
 /// What was measured, for strategies that look at more than the queue.
@@ -102,11 +139,17 @@ pub enum StrategyKind {
     QueueDepth,
     LatencyAware,
     Immediate,
+    CostAware,
 }
 
 impl StrategyKind {
-    pub const ALL: [StrategyKind; 4] =
-        [StrategyKind::Fixed, StrategyKind::QueueDepth, StrategyKind::LatencyAware, StrategyKind::Immediate];
+    pub const ALL: [StrategyKind; 5] = [
+        StrategyKind::Fixed,
+        StrategyKind::QueueDepth,
+        StrategyKind::LatencyAware,
+        StrategyKind::Immediate,
+        StrategyKind::CostAware,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -114,6 +157,7 @@ impl StrategyKind {
             StrategyKind::QueueDepth => "queue_depth",
             StrategyKind::LatencyAware => "latency_aware",
             StrategyKind::Immediate => "immediate",
+            StrategyKind::CostAware => "cost_aware",
         }
     }
 
@@ -129,6 +173,7 @@ pub enum Strategy {
     QueueDepth(QueueDepth),
     LatencyAware(LatencyAware),
     Immediate(Immediate),
+    CostAware(CostAware),
 }
 
 /// The configured strategy.
@@ -138,6 +183,7 @@ pub fn strategy(config: &FlushConfig) -> Strategy {
         StrategyKind::QueueDepth => Strategy::QueueDepth(QueueDepth::new(config)),
         StrategyKind::LatencyAware => Strategy::LatencyAware(LatencyAware::new(config)),
         StrategyKind::Immediate => Strategy::Immediate(Immediate),
+        StrategyKind::CostAware => Strategy::CostAware(CostAware),
     }
 }
 
@@ -148,6 +194,7 @@ impl FlushStrategy for Strategy {
             Strategy::QueueDepth(strategy) => strategy.calculate_timeout(queue_depth, metrics),
             Strategy::LatencyAware(strategy) => strategy.calculate_timeout(queue_depth, metrics),
             Strategy::Immediate(strategy) => strategy.calculate_timeout(queue_depth, metrics),
+            Strategy::CostAware(strategy) => strategy.calculate_timeout(queue_depth, metrics),
         }
     }
 
@@ -157,6 +204,17 @@ impl FlushStrategy for Strategy {
             Strategy::QueueDepth(strategy) => strategy.should_flush(batch, queue_depth),
             Strategy::LatencyAware(strategy) => strategy.should_flush(batch, queue_depth),
             Strategy::Immediate(strategy) => strategy.should_flush(batch, queue_depth),
+            Strategy::CostAware(strategy) => strategy.should_flush(batch, queue_depth),
+        }
+    }
+
+    fn admits(&self, joining: &Joining) -> bool {
+        match self {
+            Strategy::Fixed(strategy) => strategy.admits(joining),
+            Strategy::QueueDepth(strategy) => strategy.admits(joining),
+            Strategy::LatencyAware(strategy) => strategy.admits(joining),
+            Strategy::Immediate(strategy) => strategy.admits(joining),
+            Strategy::CostAware(strategy) => strategy.admits(joining),
         }
     }
 }

@@ -46,18 +46,18 @@ pub(super) fn op_or_configure() -> impl Strategy<Value = Op> {
     prop_oneof![12 => op(3), 2 => (0..CONFIGS).prop_map(Op::Configure), 1 => Just(Op::Drain)]
 }
 
-pub(super) const CONFIGS: usize = 12;
+pub(super) const CONFIGS: usize = 15;
 
 /// Every strategy, three times, the rest varied.
 pub(super) fn config_number(number: usize) -> Config {
     config(|c| {
-        c.flush.strategy = StrategyKind::ALL[number % 4];
+        c.flush.strategy = StrategyKind::ALL[number % StrategyKind::ALL.len()];
         c.flush.idle_release = !number.is_multiple_of(3);
         c.flush.priorities = !number.is_multiple_of(5);
         c.flush.bucketing = number.is_multiple_of(2);
-        c.flush.max_batch_size = [3, 8, 32][number / 4];
+        c.flush.max_batch_size = [3, 8, 32][number / 5];
         c.flush.queue_depth_high = 20;
-        c.aging = Micros([7_000, 300_000, 1_000_000][number / 4]);
+        c.aging = Micros([7_000, 300_000, 1_000_000][number / 5]);
         c.capacity = Capacity { requests: 60 - number, tokens: 5_000 };
         c.queue_timeout = Micros::from_millis(10_000 * (1 + number as u64 % 3));
         c.fairness.max_seat_share = [0.1, 0.5, 1.0][number % 3];
@@ -98,7 +98,15 @@ impl World {
 
     pub fn situation(&self, idle: bool) -> Situation {
         let free_seats = SEATS - self.seated.len();
-        Situation { now: self.now, free_seats, idle_seats: free_seats, seats: SEATS, idle, p99_ttft: self.p99_ttft }
+        Situation {
+            now: self.now,
+            free_seats,
+            idle_seats: free_seats,
+            seats: SEATS,
+            idle,
+            p99_ttft: self.p99_ttft,
+            prices: None,
+        }
     }
 
     pub fn group(&mut self, op: &Op) -> Vec<Ask> {

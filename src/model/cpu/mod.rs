@@ -69,6 +69,10 @@ impl Backend for Cpu {
     type Kv = Cache;
     type Plan<'a> = Plan<'a>;
 
+    fn another(&self) -> Cpu {
+        Cpu::default()
+    }
+
     fn matrix(&self, numbers: Numbers, outputs: usize, inputs: usize) -> Result<Matrix> {
         Matrix::new(numbers, outputs, inputs)
     }

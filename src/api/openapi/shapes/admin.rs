@@ -99,6 +99,91 @@ pub struct AdminState {
     pending_out: usize,
     window: Value,
     limits: BTreeMap<String, Value>,
+    workers: Vec<Worker>,
+}
+
+#[derive(ToSchema)]
+pub struct WorkerList {
+    /// `list`.
+    object: String,
+    data: Vec<Worker>,
+}
+
+/// Who takes requests; `docs/workers.md` explains it.
+#[derive(ToSchema)]
+pub struct Worker {
+    id: String,
+    /// `engine` or `upstream`.
+    kind: String,
+    #[schema(required = true)]
+    url: Option<String>,
+    models: Vec<String>,
+    /// `idle`, `busy` or `unhealthy`.
+    status: String,
+    /// `closed`, `open` or `half_open`.
+    breaker: String,
+    /// Sequences under way.
+    pending: usize,
+    /// From 0 to 1, lately.
+    utilisation: f64,
+    requests: Verdicts,
+}
+
+#[derive(ToSchema)]
+pub struct Verdicts {
+    success: u64,
+    failure: u64,
+    uncounted: u64,
+}
+
+/// What a step costs, as the engine has learnt.
+#[derive(ToSchema)]
+pub struct Cost {
+    samples: u64,
+    spread: Option<f64>,
+    /// Microseconds, by name; the file that `forebay simulate --cost` reads.
+    #[schema(required = true)]
+    model: Option<BTreeMap<String, f64>>,
+}
+
+#[derive(ToSchema)]
+pub struct Recommendation {
+    window_s: f64,
+    requests: usize,
+    objective: Value,
+    actual: Value,
+    /// Relative, of the strategy and policy in force.
+    #[schema(required = true)]
+    error: Option<Value>,
+    predictions: Vec<Value>,
+    #[schema(required = true)]
+    recommended: Option<Recommended>,
+    /// `change`, `keep` or `refused`.
+    verdict: String,
+    why: String,
+}
+
+#[derive(ToSchema)]
+pub struct Recommended {
+    strategy: String,
+    policy: String,
+}
+
+/// A strategy on trial.
+#[derive(ToSchema)]
+pub struct Canary {
+    strategy: String,
+    instead_of: String,
+    share: f64,
+    seconds: f64,
+    running: bool,
+    on_trial: Value,
+    in_force: Value,
+    /// Once it is over.
+    #[schema(required = true)]
+    kept: Option<bool>,
+    #[schema(required = true)]
+    why: Option<String>,
 }
 
 #[derive(ToSchema)]

@@ -1,0 +1,137 @@
+//! Engine loops, each on a thread of its own with its own cache and its share of the compute threads, and how one is begun
+//! again.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use tokio::runtime;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Clock;
+use crate::engine::command::EngineCommand;
+use crate::engine::control::Tuning;
+use crate::engine::core::{self, Core};
+use crate::engine::executor::Executor;
+use crate::engine::heartbeat::Heartbeat;
+use crate::engine::home::{Home, HomeParts};
+use crate::engine::permit::Gate;
+use crate::engine::{EngineHandle, run};
+use crate::metrics::Metrics;
+use crate::model::Cores;
+use crate::scheduler::thermal::Thresholds;
+use crate::workers::{Local, Run, Start};
+
+use super::Failure;
+
+/// Commands that may wait for a loop; beyond it their senders wait, which is how a flood is slowed down.
+const COMMAND_CAPACITY: usize = 1024;
+
+/// What all loops share.
+#[derive(Clone)]
+pub struct Shared {
+    pub clock: Clock,
+    pub metrics: Arc<Metrics>,
+    pub gate: Gate,
+}
+
+/// All that loops have in common.
+#[derive(Clone)]
+pub struct Blueprint {
+    pub core: core::Config,
+    pub tuning: Tuning,
+    pub thermal: Thresholds,
+    pub overlap: bool,
+    pub shared: Shared,
+}
+
+impl Blueprint {
+    /// `count` loops, called `kind` and a number, with `threads` compute threads among them. `executor` makes one for each
+    /// loop, and one more whenever a loop that died is begun again.
+    pub fn start<E: Executor>(
+        self,
+        kind: &str,
+        count: usize,
+        threads: usize,
+        executor: impl Fn() -> Result<E, String> + Send + Sync + 'static,
+    ) -> Result<Vec<(String, Local)>, Failure> {
+        let executor = Arc::new(executor);
+        let local = |index: usize| {
+            let name = format!("{kind}-{index}");
+            // A single loop has the threads of the process.
+            let cores = (count > 1).then(|| Cores::new(share(threads, count, index)));
+            let heartbeat = Arc::new(Heartbeat::default());
+            let (blueprint, beat, executor, thread) = (self.clone(), heartbeat.clone(), executor.clone(), name.clone());
+            let start: Start = Arc::new(move || blueprint.run(&thread, cores, beat.clone(), executor()?));
+            let local = Local::start(heartbeat, start).map_err(|error| Failure::Input(error.into()))?;
+            Ok((name, local))
+        };
+        (0..count).map(local).collect()
+    }
+
+    fn run<E: Executor>(
+        &self,
+        name: &str,
+        cores: Option<Cores>,
+        heartbeat: Arc<Heartbeat>,
+        executor: E,
+    ) -> Result<Run, String> {
+        let gate = self.shared.gate.of_another_loop();
+        let home = Home::new(HomeParts {
+            tuning: self.tuning.clone(),
+            thermal: self.thermal,
+            gate: gate.clone(),
+            clock: self.shared.clock.clone(),
+            metrics: self.shared.metrics.of_another_loop(),
+            heartbeat: heartbeat.clone(),
+        })
+        .overlapping(self.overlap);
+        let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
+        // Ready from here on: what comes before the thread's first turn waits in the channel.
+        heartbeat.rest();
+        let (thread, ended) = spawn(name, cores, Core::new(self.core, executor), home, commands)?;
+        Ok(Run { handle: EngineHandle::new(sender, gate), thread, ended })
+    }
+}
+
+/// Of `threads` that `count` loops share, those of the loop `index`: all of them where they suffice, and never none.
+fn share(threads: usize, count: usize, index: usize) -> usize {
+    (threads / count + usize::from(index < threads % count)).max(1)
+}
+
+/// A loop has a runtime of its own: one thread for it and one, at most, for the step.
+fn spawn<E: Executor>(
+    name: &str,
+    cores: Option<Cores>,
+    core: Core<E>,
+    home: Home,
+    commands: mpsc::Receiver<EngineCommand>,
+) -> Result<(JoinHandle<()>, oneshot::Receiver<()>), String> {
+    let runtime = runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .on_thread_start(move || cores.into_iter().for_each(Cores::enter))
+        .enable_time()
+        .build()
+        .map_err(|error| format!("the runtime of an engine: {error}"))?;
+    let (alive, ended) = oneshot::channel();
+    let body = move || {
+        // Dropped last, also where the loop panics: whoever waits for its end may count on all else being gone.
+        let _alive: oneshot::Sender<()> = alive;
+        let core = runtime.block_on(run::run(core, home, commands));
+        drop(core);
+    };
+    let thread = thread::Builder::new().name(name.into()).spawn(body);
+    Ok((thread.map_err(|error| format!("the thread of an engine: {error}"))?, ended))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn threads_are_dealt_evenly_and_nobody_goes_without() {
+        let shares = |threads, count| (0..count).map(|index| share(threads, count, index)).collect::<Vec<_>>();
+        assert_eq!(shares(8, 3), [3, 3, 2]);
+        assert_eq!(shares(2, 2), [1, 1]);
+        assert_eq!(shares(2, 4), [1, 1, 1, 1]);
+    }
+}

@@ -1,0 +1,56 @@
+//! All workers that the configuration asks for: loops over a model, and other servers.
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::engine::permit::Gate;
+use crate::generate::Generator;
+use crate::metrics::Metrics;
+use crate::units::Micros;
+use crate::workers::{Pool, PoolConfig, PoolParts, Upstream};
+
+use super::engine::{self, Engines};
+use super::loops::Shared;
+use super::{Failure, simulated};
+
+/// What the HTTP face needs.
+pub struct Workers {
+    pub pool: Pool,
+    /// `None` where there are only other servers.
+    pub generator: Option<Generator>,
+    pub shared: Shared,
+    pub fingerprint: String,
+}
+
+pub fn start(config: &Config, clock: &Clock) -> Result<Workers, Failure> {
+    let shared = Shared { clock: clock.clone(), metrics: Metrics::new(), gate: Gate::new(config.intake.capacity) };
+    let engines = match config.workers.count {
+        0 => None,
+        _ if config.model.is_simulated() => Some(simulated::start(config, &shared)?),
+        _ => Some(engine::start(config, &shared)?),
+    };
+    let (locals, served) = engines.map_or((Vec::new(), None), |Engines { locals, served }| (locals, Some(served)));
+    let pool = Pool::new(PoolParts {
+        locals,
+        upstreams: upstreams(config)?,
+        config: PoolConfig {
+            balancer: config.workers.balancer,
+            breaker: config.workers.breaker,
+            stall_after: Micros(config.engine.stall_timeout.as_micros() as u64),
+            check_interval: Micros(config.workers.check_interval.as_micros() as u64),
+        },
+        gate: shared.gate.clone(),
+        clock: clock.clone(),
+        metrics: shared.metrics.clone(),
+    });
+    let fingerprint = served.as_ref().map_or_else(|| "fp_relay".to_owned(), |served| served.fingerprint.clone());
+    let generator = served.map(|served| served.generator(config, pool.clone()));
+    Ok(Workers { pool, generator, shared, fingerprint })
+}
+
+fn upstreams(config: &Config) -> Result<Vec<(String, Upstream)>, Failure> {
+    let made = config.workers.upstreams.iter().enumerate().map(|(index, url)| {
+        let upstream = Upstream::new(url.clone(), config.workers.upstream);
+        Ok((format!("upstream-{index}"), upstream.map_err(|error| Failure::Input(error.into()))?))
+    });
+    made.collect()
+}
