@@ -65,6 +65,15 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn store_f16(self, at: *mut u16) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            _mm_storeu_si128(at.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
+            _mm_storeu_si128(at.add(8).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.1));
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store(self, at: *mut f32) {
         // SAFETY: as the caller promises.
         unsafe {

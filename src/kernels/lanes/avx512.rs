@@ -62,6 +62,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn store_f16(self, at: *mut u16) {
+        // SAFETY: as the caller promises.
+        unsafe { _mm256_storeu_si256(at.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
+    }
+
+    #[inline(always)]
     unsafe fn store(self, at: *mut f32) {
         // SAFETY: as the caller promises.
         unsafe { _mm512_storeu_ps(at, self.0) }
