@@ -9,8 +9,9 @@ use super::cores::Cores;
 /// Below this many multiplications a call stays on its thread: even threads that look out for work need microseconds.
 const WORTH_SHARING: usize = 1 << 17;
 
-/// Ranges a thread gets, so that one which is held up leaves its share to the others.
-const RANGES_PER_THREAD: usize = 8;
+/// A range is what is left, shared out so many times among the threads: long ranges first, since each has its beginning to
+/// pay, short ones last, so that nobody waits long for the last (guided self-scheduling, Polychronopoulos and Kuck, 1987).
+const SHARES: usize = 2;
 
 /// As many threads as this thread's engine has.
 pub(super) fn threads() -> usize {
@@ -57,10 +58,22 @@ where
     if cost < WORTH_SHARING {
         return compute(0..count);
     }
-    let chunk = count.div_ceil(RANGES_PER_THREAD * threads()).next_multiple_of(step);
-    Cores::pool().run(threads(), count.div_ceil(chunk), &|index| {
-        compute(index * chunk..((index + 1) * chunk).min(count));
+    let threads = threads();
+    let ranges = guided(count, step, threads).count();
+    Cores::pool().run(threads, ranges, &|index| {
+        compute(guided(count, step, threads).nth(index).expect("an index below their number"));
     });
+}
+
+/// `0..count` in ranges of falling length, multiples of `step` but for the last.
+fn guided(count: usize, step: usize, threads: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let left = count - start;
+        let length = left.div_ceil(SHARES * threads).next_multiple_of(step).min(left);
+        start += length;
+        (length > 0).then_some(start - length..start)
+    })
 }
 
 struct Start<T>(*mut T);
@@ -146,5 +159,20 @@ impl<'a> Columns<'a> {
         let (place, count) = self.place(t, column);
         // SAFETY: `place` gave room for `count` numbers, which nobody else touches meanwhile.
         unsafe { std::ptr::copy_nonoverlapping(y.as_ptr(), place, count.min(y.len())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guided_ranges_cover_all_once_and_grow_no_longer() {
+        for (count, step, threads) in [(0, 4, 2), (1, 4, 2), (96, 1, 1), (100, 4, 2), (4748, 2, 7), (5, 8, 64)] {
+            let ranges: Vec<Range<usize>> = guided(count, step, threads).collect();
+            let joined: Vec<usize> = ranges.iter().cloned().flatten().collect();
+            assert_eq!(joined, (0..count).collect::<Vec<_>>());
+            assert!(ranges.windows(2).all(|two| two[0].len() >= two[1].len() && two[0].len().is_multiple_of(step)));
+        }
     }
 }

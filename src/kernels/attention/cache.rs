@@ -11,12 +11,11 @@
 use std::ops::Range;
 use std::slice::ChunksExact;
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
-
+use super::super::isa::Isa;
 use super::super::lanes::LANES;
 use super::super::memory::{Memory, OutOfMemory};
 use super::super::parallel::for_each_range;
+use super::write::Writer;
 
 /// How cached keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +141,15 @@ impl Cache {
     /// # Panics
     /// When lengths differ, a slot is outside the cache, or two rows have the same one.
     pub fn write(&mut self, slots: &[u32], keys: &[f32], values: &[f32]) {
+        self.write_on(Isa::current(), slots, keys, values);
+    }
+
+    /// [`Cache::write`] with instructions of one's choice: the same bits, another speed.
+    ///
+    /// # Panics
+    /// Also when this machine does not have them.
+    pub fn write_on(&mut self, isa: Isa, slots: &[u32], keys: &[f32], values: &[f32]) {
+        assert!(isa.is_here(), "{} on a machine without it", isa.name());
         let Geometry { num_blocks, block_size, kv_heads, head_dim } = self.geometry;
         let width = kv_heads * head_dim;
         assert!(keys.len() == slots.len() * width && values.len() == keys.len(), "keys and values of the slots");
@@ -160,11 +168,9 @@ impl Cache {
             values: self.values.as_mut_ptr(),
         };
         for_each_range(slots.len(), 1, slots.len() * width * 4, |rows: Range<usize>| {
-            for row in rows {
-                let part = row * width..(row + 1) * width;
-                // SAFETY: the slot is inside and no other row has it, as was just checked.
-                unsafe { writer.row(slots[row] as usize, &keys[part.clone()], &values[part]) }
-            }
+            let part = rows.start * width..rows.end * width;
+            // SAFETY: the slots are inside and no other row has one of them, as was just checked.
+            unsafe { writer.write(isa, &slots[rows], &keys[part.clone()], &values[part]) }
         });
     }
 
@@ -191,7 +197,8 @@ impl Cache {
     }
 }
 
-fn strip_of(block_size: usize) -> usize {
+/// Positions of a strip.
+pub(super) fn strip_of(block_size: usize) -> usize {
     if block_size.is_multiple_of(LANES) { LANES } else { block_size }
 }
 
@@ -206,103 +213,4 @@ pub(super) fn key_at(dtype: KvDtype, width: usize, column: usize, d: usize) -> u
 /// Where the scale of group `group` lies.
 pub(super) fn key_scale_at(width: usize, column: usize, group: usize) -> usize {
     group * width * (SCALE + GROUP) + column * SCALE
-}
-
-/// Writes rows through pointers, so that several threads can.
-struct Writer {
-    dtype: KvDtype,
-    geometry: Geometry,
-    keys: *mut u8,
-    values: *mut u8,
-}
-
-// SAFETY: it stands for a `&mut Cache`; threads write different slots.
-unsafe impl Sync for Writer {}
-
-impl Writer {
-    /// # Safety
-    /// `slot` is in the cache and nobody else writes it; `key` and `value` are as wide as all heads.
-    unsafe fn row(&self, slot: usize, key: &[f32], value: &[f32]) {
-        let Geometry { block_size, kv_heads, head_dim, .. } = self.geometry;
-        let (block, offset) = (slot / block_size, slot % block_size);
-        let width = strip_of(block_size);
-        let (strip, column) = (offset / width * width, offset % width);
-        for head in 0..kv_heads {
-            let first = (block * kv_heads + head) * block_size;
-            let part = head * head_dim..(head + 1) * head_dim;
-            // SAFETY: the head's part of the block is inside, as the slot is.
-            unsafe {
-                let keys = self.keys.add((first + strip) * self.dtype.key_bytes(head_dim));
-                self.key(keys, width, column, &key[part.clone()]);
-                let values = self.values.add((first + offset) * self.dtype.value_bytes(head_dim));
-                self.key(values, 1, 0, &value[part]);
-            }
-        }
-    }
-
-    /// A row of a head into column `column` of a strip of `width`; a value is a strip of one column.
-    ///
-    /// # Safety
-    /// `strip` points at a strip that nobody else reads, of which nobody else writes this column.
-    unsafe fn key(&self, strip: *mut u8, width: usize, column: usize, row: &[f32]) {
-        for (group, numbers) in row.chunks(GROUP).enumerate() {
-            let mut two = [0u16; GROUP];
-            let two = &mut two[..numbers.len()];
-            let at = |d: usize| key_at(self.dtype, width, column, group * GROUP + d);
-            // SAFETY: all offsets are inside the strip, whose size they are computed from.
-            unsafe {
-                match self.dtype {
-                    KvDtype::F32 => {
-                        for (d, number) in numbers.iter().enumerate() {
-                            strip.add(at(d)).cast::<f32>().write_unaligned(*number);
-                        }
-                        continue;
-                    }
-                    KvDtype::F16 => {
-                        let mut bounded = [0.0f32; GROUP];
-                        for (bounded, number) in bounded.iter_mut().zip(numbers) {
-                            *bounded = number.clamp(f16::MIN.to_f32_const(), f16::MAX.to_f32_const());
-                        }
-                        let halves: &mut [f16] = half::slice::HalfBitsSliceExt::reinterpret_cast_mut(&mut *two);
-                        halves.convert_from_f32_slice(&bounded[..numbers.len()]);
-                    }
-                    KvDtype::Bf16 => {
-                        let halves: &mut [bf16] = half::slice::HalfBitsSliceExt::reinterpret_cast_mut(&mut *two);
-                        halves.convert_from_f32_slice(numbers);
-                    }
-                    KvDtype::Q8_0 => {
-                        let (scale, codes) = eight_bits(numbers);
-                        let scale_at = key_scale_at(width, column, group);
-                        strip.add(scale_at).cast::<u16>().write_unaligned(scale.to_bits());
-                        for (d, code) in codes[..numbers.len()].iter().enumerate() {
-                            strip.add(at(d)).cast::<i8>().write(*code);
-                        }
-                        continue;
-                    }
-                }
-                for (d, bits) in two.iter().enumerate() {
-                    strip.add(at(d)).cast::<u16>().write_unaligned(*bits);
-                }
-            }
-        }
-    }
-}
-
-/// The nearest of 255 steps between minus and plus the largest magnitude. Numbers that are not finite make the scale NaN.
-fn eight_bits(numbers: &[f32]) -> (f16, [i8; GROUP]) {
-    let largest = numbers.iter().fold(0, |largest, x: &f32| largest.max(x.to_bits() & 0x7fff_ffff));
-    let largest = f32::from_bits(largest);
-    let mut codes = [0; GROUP];
-    if !largest.is_finite() {
-        return (f16::NAN, codes);
-    }
-    let scale = f16::from_f32((largest / 127.0).min(f16::MAX.to_f32_const()));
-    if scale == f16::ZERO {
-        return (scale, codes);
-    }
-    let inverse = 1.0 / scale.to_f32();
-    for (code, number) in codes.iter_mut().zip(numbers) {
-        *code = (number * inverse).round_ties_even().clamp(-127.0, 127.0) as i8;
-    }
-    (scale, codes)
 }

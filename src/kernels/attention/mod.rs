@@ -12,6 +12,7 @@
 mod block;
 mod cache;
 mod element;
+mod write;
 
 use std::cell::RefCell;
 use std::ops::Range;

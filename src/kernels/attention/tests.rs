@@ -219,6 +219,28 @@ fn numbers_too_large_for_a_half_are_kept_at_its_limit() {
 }
 
 #[test]
+fn what_is_written_is_the_same_everywhere() {
+    let special = [f32::NAN, f32::INFINITY, -f32::INFINITY, 65_520.0, -70_000.0, 1e-8, -3e-5, 0.1, 2049.0, 2051.0];
+    for (head_dim, block_size) in [(64, 32), (20, 16), (48, 5)] {
+        let geometry = Geometry { num_blocks: 2, block_size, kv_heads: 2, head_dim };
+        let mut row = numbers(2 * head_dim, 5);
+        row[..special.len()].copy_from_slice(&special);
+        for dtype in KvDtype::ALL.into_iter().filter(|dtype| dtype.fits(head_dim)) {
+            let written = |isa: Isa| {
+                let mut cache = Cache::zeroed(dtype, geometry).unwrap();
+                cache.write_on(isa, &[3], &row, &row);
+                let (key, value) = (cache.key_strip(0, 0, 3).to_vec(), cache.value_rows(0, 0, 3..4).next().unwrap());
+                (key, value.to_vec())
+            };
+            let expected = written(Isa::Scalar);
+            for isa in Isa::available() {
+                assert!(written(isa) == expected, "{dtype:?} on {isa:?}");
+            }
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "two rows for one slot")]
 fn no_slot_is_written_twice() {
     let geometry = Geometry { num_blocks: 1, block_size: 16, kv_heads: 1, head_dim: 16 };

@@ -25,7 +25,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: as the caller promises.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T2>(at.cast()) }
     }
 
     #[inline(always)]
@@ -62,6 +62,15 @@ impl Lanes for Avx2 {
         // SAFETY: as the caller promises.
         let eight = |at: *const i8| unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast()))) };
         Avx2(eight(at), eight(at.wrapping_add(8)))
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(self, at: *mut u16) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            _mm_storeu_si128(at.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
+            _mm_storeu_si128(at.add(8).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.1));
+        }
     }
 
     #[inline(always)]

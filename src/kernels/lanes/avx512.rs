@@ -25,7 +25,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: as the caller promises.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T2>(at.cast()) }
     }
 
     #[inline(always)]
@@ -59,6 +59,12 @@ impl Lanes for Avx512 {
     unsafe fn load_i8(at: *const i8) -> Avx512 {
         // SAFETY: as the caller promises.
         Avx512(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(self, at: *mut u16) {
+        // SAFETY: as the caller promises.
+        unsafe { _mm256_storeu_si256(at.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
     }
 
     #[inline(always)]

@@ -37,6 +37,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn load_bf16(at: *const u16) -> Self;
     unsafe fn load_i8(at: *const i8) -> Self;
     unsafe fn store(self, at: *mut f32);
+    /// As the nearest `f16`, ties to even; infinite beyond the largest.
+    unsafe fn store_f16(self, at: *mut u16);
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn sub(self, other: Self) -> Self;
     unsafe fn mul(self, other: Self) -> Self;

@@ -51,6 +51,14 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn store_f16(self, at: *mut u16) {
+        for (j, x) in self.0.into_iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { at.add(j).write_unaligned(half::f16::from_f32_const(x).to_bits()) }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store(self, at: *mut f32) {
         for (j, x) in self.0.into_iter().enumerate() {
             // SAFETY: as above.

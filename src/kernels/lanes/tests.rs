@@ -68,6 +68,11 @@ unsafe fn everything<V: Lanes>(bytes: &[u8; 64]) -> Vec<u32> {
             keep(x);
         }
         keep(d.zero_where_less(a, b));
+        let mut halves = [0u16; LANES];
+        for x in [a, b, c, d] {
+            x.store_f16(halves.as_mut_ptr());
+            all.extend(halves.map(|bits| if half::f16::from_bits(bits).is_nan() { u32::MAX } else { u32::from(bits) }));
+        }
         all.push(largest(d).to_bits());
     }
     all

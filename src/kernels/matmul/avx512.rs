@@ -69,7 +69,7 @@ fn tile<L: Load, const R: usize, const C: usize>(job: &Job, row: usize, column: 
                 let at = w.as_ptr().add((c * inputs + k) * L::BYTES);
                 weights[c] = if mask == 0xffff { L::sixteen(at) } else { L::some(at, mask) };
                 // The rows after these.
-                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(w.len()).cast());
+                _mm_prefetch::<_MM_HINT_T2>(at.wrapping_add(w.len()).cast());
             }
             for r in 0..R {
                 let x = _mm512_maskz_loadu_ps(mask, x.as_ptr().add(r * inputs + k));

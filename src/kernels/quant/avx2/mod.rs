@@ -96,7 +96,7 @@ unsafe fn block<L: Load, const SCHEME: u8, const VNNI: bool, const R: usize>(
         unsafe {
             let codes = weights.codes.as_ptr().add(g * L::BYTES);
             for line in 0..L::BYTES / 64 {
-                _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(AHEAD + 64 * line).cast());
+                _mm_prefetch::<_MM_HINT_T2>(codes.wrapping_add(AHEAD + 64 * line).cast());
             }
             let w = &*weights.scales.as_ptr().add(g);
             for h in 0..2 {

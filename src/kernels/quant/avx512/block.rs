@@ -61,7 +61,7 @@ fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &
             if P == 1 {
                 let ahead = weights.codes[0].as_ptr().wrapping_add(g * L::BYTES + AHEAD);
                 for line in 0..L::BYTES / 64 {
-                    _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64 * line).cast());
+                    _mm_prefetch::<_MM_HINT_T2>(ahead.wrapping_add(64 * line).cast());
                 }
             }
             for j in 0..4 {

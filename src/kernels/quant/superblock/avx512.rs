@@ -83,7 +83,7 @@ fn block<L: Load, const AFFINE: bool, const R: usize>(job: &Job, weights: &Weigh
             for g in 0..GROUPS {
                 let codes = weights.codes.as_ptr().add((b * GROUPS + g) * L::BYTES);
                 for line in 0..L::BYTES / 64 {
-                    _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(AHEAD + 64 * line).cast());
+                    _mm_prefetch::<_MM_HINT_T2>(codes.wrapping_add(AHEAD + 64 * line).cast());
                 }
                 let mut first = [_mm512_setzero_si512(); R];
                 let mut second = first;
