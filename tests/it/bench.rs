@@ -194,8 +194,7 @@ async fn send(server: &Server, rps: f64, count: usize, seed: u64) {
     ))
     .unwrap();
     let plan = Plan { pace: Pace::Open, words: Words::Tokens, ignore_eos: true, seed };
-    let (measured, error) =
-        run(&client, &["chat".into()], &scenario.arrivals(seed)[..count], plan, &mut || ()).await;
+    let (measured, error) = run(&client, &["chat".into()], &scenario.arrivals(seed)[..count], plan, &mut || ()).await;
     assert!(error.is_none(), "{error:?}");
     assert!(measured.records.iter().all(|record| record.end == End::Completed));
 }
@@ -263,5 +262,9 @@ async fn a_trial_keeps_what_is_better_and_rolls_back_what_is_worse() {
         assert_eq!(get(&server, "/admin/strategy").await["name"], left);
     }
     let audit = get(&server, "/admin/audit").await;
-    assert_eq!((&audit["data"][0]["what"], &audit["data"][0]["to"]), (&json!("strategy"), &json!("immediate")), "{audit}");
+    assert_eq!(
+        (&audit["data"][0]["what"], &audit["data"][0]["to"]),
+        (&json!("strategy"), &json!("immediate")),
+        "{audit}"
+    );
 }
