@@ -169,4 +169,13 @@ impl<E: Executor> Driver<E> {
     }
 }
 
+impl<E: Executor> Drop for Driver<E> {
+    /// A run that ends in its middle leaves sequences behind, whose blocks must be given back.
+    fn drop(&mut self) {
+        if let Some(core) = &mut self.core {
+            core.abort_all();
+        }
+    }
+}
+
 const HOME: &str = "the core is away only while it computes";
