@@ -75,6 +75,7 @@ struct Parts<B: backend::Backend> {
     step: batch::Step,
 }
 
+#[allow(clippy::large_enum_variant)] // as above
 enum Net<B: backend::Backend> {
     Decoder(DecoderParts<B>),
     Encoder { spec: EncoderSpec, weights: encoder::weights::EncoderWeights<B> },
