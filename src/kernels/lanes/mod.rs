@@ -128,7 +128,7 @@ pub(super) unsafe fn erf<V: Lanes>(x: V) -> V {
         let size = x.max(zero.sub(x));
         let t = one.div(size.fma(V::splat(0.327_591_1), one));
         let mut p = V::splat(1.061_405_4);
-        for c in [-1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_59] {
+        for c in [-1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6] {
             p = p.fma(t, V::splat(c));
         }
         let far = one.sub(p.mul(t).mul(exp(zero.sub(size.mul(size)))));
