@@ -46,7 +46,9 @@ async fn create(server: &Server, lines: &[Value], endpoint: &str) -> String {
     assert_eq!(status, 200, "{file}");
     let asked = json!({"input_file_id": file["id"], "endpoint": endpoint, "completion_window": "24h"});
     let (status, batch) = post(server.at("/v1/batches"), asked).await;
-    assert_eq!((status, &batch["status"]), (200, &json!("validating")), "{batch}");
+    // Usually the first; the runner looks once a second without being told, too.
+    let begun = ["validating", "in_progress"].iter().any(|state| batch["status"] == *state);
+    assert!(status == 200 && begun, "{status}: {batch}");
     batch["id"].as_str().expect("an id").to_owned()
 }
 
@@ -157,7 +159,8 @@ async fn a_request_does_not_wait_for_a_batch() {
         "{batch}"
     );
     let (status, cancelled) = post(server.at(&format!("/v1/batches/{id}/cancel")), json!({})).await;
-    assert_eq!((status, &cancelled["status"]), (200, &json!("cancelling")));
+    let begun = ["cancelling", "cancelled"].iter().any(|state| cancelled["status"] == *state);
+    assert!(status == 200 && begun, "{status}: {cancelled}");
     let batch = ends(&server, &id).await;
     assert_eq!((&batch["status"], &batch["request_counts"]["total"]), (&json!("cancelled"), &json!(16)));
     assert_eq!(content(&server, &batch["error_file_id"]).await[0]["error"]["code"], "batch_cancelled");

@@ -38,8 +38,10 @@ pub async fn create(Extract(state): Extract<Front>, request: Request) -> Answer 
         None => return Err(RequestError::invalid("input_file_id", "is the id of no file").into()),
     }
     state.store.create_batch(&asked).await.map_err(RequestError::from)?;
+    // As it was made: once woken, the runner changes it.
+    let batch = find(&state, &asked.id).await?;
     state.batches.notify_one();
-    Ok(Json(object(&find(&state, &asked.id).await?)))
+    Ok(Json(object(&batch)))
 }
 
 fn parse(mut fields: Fields, now: i64) -> Result<NewBatch, RequestError> {
@@ -120,8 +122,8 @@ pub async fn one(Extract(state): Extract<Front>, path: Result<Path<String>, Path
 pub async fn cancel(Extract(state): Extract<Front>, path: Result<Path<String>, PathRejection>) -> Answer {
     let id = lists::id("batch", "batch_", path)?;
     let moved = state.store.cancel_batch(&id, state.clock.unix_millis()).await.map_err(RequestError::from)?;
-    state.batches.notify_one();
     let batch = find(&state, &id).await?;
+    state.batches.notify_one();
     if !moved && !matches!(batch.status, BatchStatus::Cancelling | BatchStatus::Cancelled) {
         let message = format!("cannot be cancelled: it is {}", batch.status.name());
         return Err(RequestError::invalid("batch_id", message).into());
