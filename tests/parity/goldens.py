@@ -35,7 +35,7 @@ ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "qwen3_moe": "qwen3moe"
 # Those whose RoPE rotates neighbours there.
 INTERLEAVED = ["llama", "granite", "smollm3"]
 # What llama.cpp has no key for.
-SKIPPED = {"mistral-window": "it has no key for the window of a Mistral"}
+SKIPPED = {"mistral-window": "it has no key for the window of a Mistral", "bert-embedding": "encoders are not read from GGUF"}
 
 
 def tensors(path):
@@ -198,10 +198,13 @@ def main():
         for whose in ("llama.cpp", "forebay", "their small"):
             rows[whose] = rows[whose][:len(prompt)]
         theirs, ours = largest(rows["llama.cpp"], golden["logits"]), largest(rows["forebay"], rows["llama.cpp"])
-        same = bool((rows["forebay"].argmax(1) == rows["llama.cpp"].argmax(1)).all())
+        # Two tokens that are closer than what both may differ by may change places.
+        ranked = numpy.sort(rows["llama.cpp"], 1)
+        told_apart = ranked[:, -1] - ranked[:, -2] > 2 * LARGEST
+        same = bool((rows["forebay"].argmax(1) == rows["llama.cpp"].argmax(1))[told_apart].all())
         lost = divergence(golden["logits"], rows["their small"])
         apart = divergence(their_steps, our_steps)
-        print(f"{name:16} llama.cpp from the reference {theirs:.1e}, ours from llama.cpp {ours:.1e}, same best tokens: {same}; "
+        print(f"{name:16} llama.cpp from the reference {theirs:.1e}, ours from llama.cpp {ours:.1e}, same clear best tokens: {same}; "
               f"our Q8_0 in llama.cpp: KL {lost:.1e}; 32 steps of it: {agree[clear].sum()} of {clear.sum()} clear ones the same, "
               f"{agree.sum()} of all, KL {apart:.1e}")
         if theirs > LARGEST or ours > LARGEST or not same or not agree[clear].all():
