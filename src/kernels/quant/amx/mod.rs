@@ -245,7 +245,7 @@ impl Ahead {
         let end = self.at.wrapping_add(self.bytes);
         while self.at < end {
             // SAFETY: prefetches may point anywhere.
-            unsafe { _mm_prefetch::<_MM_HINT_T2>(self.at.cast()) };
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(self.at.cast()) };
             self.at = self.at.wrapping_add(64);
         }
     }
