@@ -1,7 +1,7 @@
 /* Forebay's engine in your own program. README.md has an example, examples/c the program.
  *
  * Every function may be called from any thread, returns FOREBAY_OK or a FOREBAY_ERROR_*, and says more in
- * forebay_last_error(). Made from src/ffi.rs; do not edit. */
+ * forebay_last_error(). Made from src/ffi; do not edit. */
 
 #ifndef FOREBAY_H
 #define FOREBAY_H

@@ -4,7 +4,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::Config;
-use crate::engine::control::Tuning;
 use crate::engine::core;
 use crate::engine::forward::Forward;
 use crate::generate::{Embeddings, Generator, GeneratorParts, GrammarConfig};
@@ -85,13 +84,7 @@ pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
         model.allocate_kv(kv.num_blocks, block_size).map_err(|error| error.to_string())?;
         Ok(Forward::new(model))
     };
-    let blueprint = Blueprint {
-        core,
-        tuning: Tuning { intake: config.intake, scheduler: core.scheduler },
-        thermal: config.thermal.thresholds,
-        overlap: config.engine.overlap,
-        shared: shared.clone(),
-    };
+    let blueprint = Blueprint::new(config, core, shared);
     let locals = blueprint.start("engine", config.workers.count, super::compute_threads(config), executor)?;
     Ok(Engines { locals, served })
 }
@@ -104,20 +97,25 @@ pub fn core_config(
     max_num_batched_tokens: usize,
 ) -> core::Config {
     core::Config {
-        scheduler: scheduler::Config {
-            max_num_seqs: config.engine.max_num_seqs,
-            max_num_batched_tokens,
-            max_model_len,
-            preemption: config.engine.preemption,
-            policy: config.policy,
-            max_stall: config.engine.max_stall,
-            prefix_caching: config.kv_cache.prefix_caching,
-            speculative: config.engine.speculative,
-            whole_prompts: false,
-        },
+        scheduler: scheduler_config(config, max_model_len, max_num_batched_tokens),
         num_blocks,
         block_size: config.kv_cache.block_size,
         multi_step_count: config.engine.multi_step_count,
+    }
+}
+
+/// What plans steps, of generation; encoders want whole prompts beside it.
+pub fn scheduler_config(config: &Config, max_model_len: usize, max_num_batched_tokens: usize) -> scheduler::Config {
+    scheduler::Config {
+        max_num_seqs: config.engine.max_num_seqs,
+        max_num_batched_tokens,
+        max_model_len,
+        preemption: config.engine.preemption,
+        policy: config.policy,
+        max_stall: config.engine.max_stall,
+        prefix_caching: config.kv_cache.prefix_caching,
+        speculative: config.engine.speculative,
+        whole_prompts: false,
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::engine::command::EngineCommand;
 use crate::engine::control::Tuning;
 use crate::engine::core::{self, Core};
@@ -37,14 +38,24 @@ pub struct Shared {
 /// All that loops have in common.
 #[derive(Clone)]
 pub struct Blueprint {
-    pub core: core::Config,
-    pub tuning: Tuning,
-    pub thermal: Thresholds,
-    pub overlap: bool,
-    pub shared: Shared,
+    core: core::Config,
+    tuning: Tuning,
+    thermal: Thresholds,
+    overlap: bool,
+    shared: Shared,
 }
 
 impl Blueprint {
+    pub fn new(config: &Config, core: core::Config, shared: &Shared) -> Blueprint {
+        Blueprint {
+            core,
+            tuning: Tuning { intake: config.intake, scheduler: core.scheduler },
+            thermal: config.thermal.thresholds,
+            overlap: config.engine.overlap,
+            shared: shared.clone(),
+        }
+    }
+
     /// `count` loops, called `kind` and a number, with `threads` compute threads among them. `executor` makes one for each
     /// loop, and one more whenever a loop that died is begun again.
     pub fn start<E: Executor>(

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Failure, bad};
+use super::{Failure, bad, engine};
 use crate::config::{Config, SimulateArgs};
 use crate::intake::StrategyKind;
-use crate::scheduler::{self, PolicyKind};
+use crate::scheduler::PolicyKind;
 use crate::sim::{self, CostModel, Load, Row, Scenario, Setup, Slo};
 
 /// Prints to standard output; progress goes to standard error.
@@ -54,18 +54,12 @@ pub fn simulate(args: &SimulateArgs, config: &Config) -> Result<(), Failure> {
 fn setup(config: &Config, cost: CostModel) -> Setup {
     Setup {
         intake: config.intake,
-        scheduler: scheduler::Config {
-            max_num_seqs: config.engine.max_num_seqs,
-            max_num_batched_tokens: config.engine.max_num_batched_tokens,
-            // Long enough for any scenario; see `Setup::for_lengths`.
-            max_model_len: config.engine.max_model_len.unwrap_or(1) as usize,
-            preemption: config.engine.preemption,
-            policy: config.policy,
-            max_stall: config.engine.max_stall,
-            prefix_caching: config.kv_cache.prefix_caching,
-            speculative: config.engine.speculative,
-            whole_prompts: false,
-        },
+        // Long enough for any scenario; see `Setup::for_lengths`.
+        scheduler: engine::scheduler_config(
+            config,
+            config.engine.max_model_len.unwrap_or(1) as usize,
+            config.engine.max_num_batched_tokens,
+        ),
         block_size: config.kv_cache.block_size,
         num_blocks: None,
         cost,

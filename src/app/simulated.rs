@@ -7,7 +7,6 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::config::{Config, Simulated};
-use crate::engine::control::Tuning;
 use crate::engine::executor::{ExecuteError, Executor};
 use crate::generate::Embeddings;
 use crate::model::{self, LoadOptions, Source};
@@ -79,13 +78,7 @@ pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
         let simulated = SimExecutor::new(cost, seeds.fetch_add(1, Ordering::Relaxed), stopwatch.clone());
         Ok(Paced { simulated, stopwatch, word, computed: Micros::ZERO })
     };
-    let blueprint = Blueprint {
-        core,
-        tuning: Tuning { intake: config.intake, scheduler: core.scheduler },
-        thermal: config.thermal.thresholds,
-        overlap: config.engine.overlap,
-        shared: shared.clone(),
-    };
+    let blueprint = Blueprint::new(config, core, shared);
     let count = config.workers.count;
     tracing::info!(event = "model_loaded", model = "sim", workers = count, max_model_len, "simulated model");
     Ok(Engines {

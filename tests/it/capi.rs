@@ -13,7 +13,11 @@ fn root(path: &str) -> PathBuf {
 #[test]
 fn the_header_is_made_from_the_source() {
     let config = cbindgen::Config::from_file(root("cbindgen.toml")).expect("a configuration");
-    let bindings = cbindgen::Builder::new().with_src(root("src/ffi.rs")).with_config(config).generate();
+    let bindings = cbindgen::Builder::new()
+        .with_src(root("src/ffi/types.rs"))
+        .with_src(root("src/ffi/mod.rs"))
+        .with_config(config)
+        .generate();
     let mut made = Vec::new();
     bindings.expect("bindings").write(&mut made);
     let path = root("include/forebay.h");
@@ -21,7 +25,7 @@ fn the_header_is_made_from_the_source() {
         std::fs::write(&path, &made).expect("a header");
     }
     let there = std::fs::read(&path).unwrap_or_default();
-    assert!(made == there, "include/forebay.h is not what src/ffi.rs says; FOREBAY_BLESS=1 writes it");
+    assert!(made == there, "include/forebay.h is not what src/ffi says; FOREBAY_BLESS=1 writes it");
 }
 
 /// The library's folder, if it was built.
