@@ -60,6 +60,7 @@ pub use admin::advice::Canaries;
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use inside::answerer;
+pub use measures::snapshot;
 pub use replay::Replays;
 pub use serve::{ServeConfig, serve};
 
@@ -83,6 +84,8 @@ pub struct Front {
     pub drain: Arc<Notify>,
     /// The strategy on trial.
     pub canaries: Canaries,
+    /// This server among those that share a store: its host's name and port.
+    pub instance: Arc<str>,
 }
 
 /// What the handlers of the server's own model share. Cheap to clone.
