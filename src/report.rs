@@ -105,6 +105,9 @@ impl Fate {
     }
 }
 
+/// Places in a guess that are told apart.
+pub const POSITIONS: usize = 8;
+
 /// One forward pass in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepFacts {
@@ -122,6 +125,9 @@ pub struct StepFacts {
     /// Guesses that were computed, and those that were right.
     pub proposed: usize,
     pub accepted: usize,
+    /// Sequences that had guesses, and the guesses that were right by their place; the last place stands for all after it.
+    pub drafts: usize,
+    pub accepted_at: [u32; POSITIONS],
     /// Tokens drawn by sequences with a grammar, and those of them that had an alternative.
     pub constrained: usize,
     pub choices: usize,
@@ -141,6 +147,8 @@ pub struct Snapshot {
     pub running: usize,
     pub blocks_total: usize,
     pub blocks_used: usize,
+    /// Blocks with content that can be found, held by anyone or not.
+    pub blocks_cached: usize,
     pub preemptions_total: u64,
     pub steps_total: u64,
     pub paused: bool,

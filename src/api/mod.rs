@@ -5,6 +5,7 @@
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
 //! relay/     requests that another server answers, where there are such
 //! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
+//! measures.rs the server in numbers, now and lately; metrics.rs the same for Prometheus
 //! admin/     what the operator sees and changes; openapi/ what all of it looks like
 //! inside.rs  the lines of batches, which ask the same routes
 //! error.rs   every error's status, object and headers
@@ -21,6 +22,7 @@ pub mod error;
 mod extract;
 pub mod health;
 mod inside;
+mod measures;
 mod metrics;
 mod openai;
 mod openapi;
@@ -58,6 +60,7 @@ pub use admin::advice::Canaries;
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use inside::answerer;
+pub use measures::snapshot;
 pub use replay::Replays;
 pub use serve::{ServeConfig, serve};
 
@@ -81,6 +84,8 @@ pub struct Front {
     pub drain: Arc<Notify>,
     /// The strategy on trial.
     pub canaries: Canaries,
+    /// This server among those that share a store: its host's name and port.
+    pub instance: Arc<str>,
 }
 
 /// What the handlers of the server's own model share. Cheap to clone.
@@ -201,6 +206,7 @@ fn whole(v1: Router, bare: Router, front: Front) -> Router {
     let batches = of(batch_routes()).with_state(front.clone());
     let router = of(plain_routes())
         .nest("/admin", admin::router(&front))
+        .merge(admin::guarded(of(measures::routes()), &front))
         .with_state(front.clone())
         .nest("/v1", batches.clone().merge(v1))
         .merge(batches)

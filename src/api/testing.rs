@@ -87,6 +87,7 @@ impl Scene {
             max_file_bytes: 1 << 20,
             drain: Arc::default(),
             canaries: Arc::default(),
+            instance: "test:1".into(),
         };
         let state = State { front, generator, replays: Arc::default() };
         Scene { state, heartbeat, commands, tokenizer }

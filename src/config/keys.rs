@@ -31,8 +31,6 @@ pub enum Kind {
     /// A part of a whole, above 0 and at most 1.
     Share,
     OneOf(&'static [&'static str]),
-    /// Known, documented, and refused when set: what it belongs to is not in this version.
-    NotYet(&'static str),
 }
 
 /// One key of the configuration.
@@ -52,7 +50,6 @@ const COUNT: Kind = Kind::Integer { min: 1, max: 10_000_000 };
 const DEPTH: Kind = Kind::Integer { min: 0, max: 10_000_000 };
 const MILLIS: Kind = Kind::Integer { min: 0, max: HOUR };
 const CELSIUS: Kind = Kind::Integer { min: 1, max: 150 };
-const HISTORY: Kind = Kind::NotYet("the history of metrics");
 
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
@@ -367,9 +364,42 @@ pub const KEYS: &[Key] = &[
         Kind::Duration { min_ms: 1, max_ms: 24 * HOUR },
         "until an open breaker lets one request through to try",
     ),
-    key("metrics.collection_interval", "100ms", HISTORY, "between two samples"),
-    key("metrics.percentile_window_size", "1000", HISTORY, "samples behind a percentile"),
-    key("metrics.history_retention", "1h", HISTORY, "how long samples are kept"),
+    key(
+        "metrics.collection_interval",
+        "100ms",
+        Kind::Duration { min_ms: 10, max_ms: MINUTE },
+        "between two samples of /metrics/json/history",
+    ),
+    key(
+        "metrics.percentile_window_size",
+        "1000",
+        Kind::Integer { min: 10, max: 1_000_000 },
+        "measured times behind the percentiles of /metrics/json",
+    ),
+    key(
+        "metrics.history_retention",
+        "1h",
+        Kind::Duration { min_ms: 1_000, max_ms: 7 * 24 * HOUR },
+        "how long samples are kept, the older ones ten and more at a time",
+    ),
+    key(
+        "metrics.compat",
+        "vllm",
+        Kind::List,
+        "whose names /metrics has beside ours: a list of vllm and llama-server, or none",
+    ),
+    key(
+        "metrics.snapshot_interval",
+        "1m",
+        Kind::Duration { min_ms: 0, max_ms: 24 * HOUR },
+        "between two samples that are written to the store; 0s writes none",
+    ),
+    key(
+        "metrics.snapshot_retention",
+        "168h",
+        Kind::Duration { min_ms: MINUTE, max_ms: 366 * 24 * HOUR },
+        "how long the store keeps them; at most 100000 of each server",
+    ),
     key(
         "store.url",
         "sqlite:forebay.db",
@@ -468,7 +498,6 @@ impl Kind {
             Kind::Number { min, max } => format!("a number from {min} to {max}"),
             Kind::Share => "a number above 0 and at most 1".into(),
             Kind::OneOf(names) => format!("one of {}", names.join(", ")),
-            Kind::NotYet(feature) => format!("not set: {feature} are not in this version"),
         }
     }
 }

@@ -8,20 +8,20 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock::Clock;
 use crate::intake::Batch;
 use crate::metrics::Metrics;
-use crate::report::{Decision, StepReport, Wait};
-use crate::request::{Event, FinishReason, Request, RequestError};
+use crate::report::{Decision, Stage, StepReport, Wait};
+use crate::request::{CLASSES, Event, FinishReason, Request, RequestError};
 use crate::scheduler::thermal::{Level, Thresholds};
 use crate::scheduler::{Outlook, PlannedAhead, StepPlan};
 use crate::units::{Micros, SeqId};
 
 use super::command::{Accepted, EngineCommand, Submission};
-use super::control::Tuning;
+use super::control::{Group, Tuning};
 use super::core::Core;
 use super::executor::Executor;
 use super::heartbeat::Heartbeat;
 use super::history::{History, Record};
 use super::inbox::Inbox;
-use super::outlet::Outlets;
+use super::outlet::{Opening, Outlets};
 use super::permit::{Closed, Gate};
 use super::stats::{EngineStats, LiveSequence, WindowStats};
 use super::tape::{Entry, Planned};
@@ -93,7 +93,7 @@ impl Home {
             ttft: Window::new(SAMPLES),
             returned_at: None,
         };
-        Home {
+        let home = Home {
             inbox: Inbox::new(tuning, thermal),
             outlets: Outlets::default(),
             traces: Traces::default(),
@@ -111,6 +111,15 @@ impl Home {
             outlook: None,
             ahead: None,
             looked_for_gone: false,
+        };
+        home.tell_selected();
+        home
+    }
+
+    fn tell_selected(&self) {
+        let (tuning, _) = self.inbox.tuning();
+        if let (Some(strategy), Some(policy)) = (tuning.selected(Group::Strategy), tuning.selected(Group::Policy)) {
+            self.metrics.selected(strategy, policy);
         }
     }
 
@@ -165,6 +174,7 @@ impl Home {
                 if changed.as_ref().is_ok_and(|changed| !changed.is_empty()) {
                     self.history.changed(self.clock.now());
                     self.note(|| Entry::Changed(change));
+                    self.tell_selected();
                 }
                 self.gate.set_capacity(self.inbox.tuning().0.intake.capacity);
                 drop(reply.send(changed));
@@ -204,8 +214,8 @@ impl Home {
         let mut requests = Vec::with_capacity(group.len());
         let mut waiting = Vec::with_capacity(group.len());
         for Submission { request, events, permit } in group {
-            let prompt_tokens = request.prompt().len();
-            waiting.push((request.id(), events, permit, request.origin().clone(), request.priority(), prompt_tokens));
+            let lengths = (request.prompt().len(), request.max_tokens() as usize);
+            waiting.push((request.id(), events, permit, request.origin().clone(), request.priority(), lengths));
             requests.push(request);
         }
         let prompt_tokens = requests.iter().map(|request| request.prompt().len()).sum();
@@ -217,12 +227,13 @@ impl Home {
         let predicted = predicted?;
         self.metrics.admitted(waiting.len(), prompt_tokens);
         let mut accepted = Accepted::default();
-        for (seq, events, permit, origin, priority, prompt_tokens) in waiting {
+        for (seq, events, permit, origin, priority, (prompt_tokens, max_tokens)) in waiting {
             self.history.begin(seq, priority, prompt_tokens as u32, now);
             accepted.predicted_ttft = predicted.map(|until| (now + until).since(origin.received));
             self.traces.begin(seq, origin, priority);
             self.traces.note(seq, Decision::Queued { depth, predicted_ttft: accepted.predicted_ttft }, now);
-            self.outlets.open(seq, events, permit, predicted.map(|until| now + until), now);
+            let predicted = predicted.map(|until| now + until);
+            self.outlets.open(seq, Opening { events, permit, predicted, prompt_tokens, max_tokens }, now);
         }
         Ok(accepted)
     }
@@ -310,7 +321,13 @@ impl Home {
         let drained = self.inbox.drained_per_s(self.clock.now());
         self.gate.set_drain_rate(drained);
         self.metrics.queue(self.inbox.depths(), drained);
-        self.metrics.state(&self.inbox.snapshot());
+        let core = self.inbox.core();
+        self.metrics.state(&self.inbox.snapshot(), core.block_size);
+        let mut running = [0; CLASSES];
+        for view in core.sequences.iter().filter(|view| view.stage != Stage::Waiting) {
+            running[view.priority.index()] += 1;
+        }
+        self.metrics.running(running);
     }
 
     /// Aborts those whose client has gone. An `Abort` wakes a resting loop, but may not fit the channel; a closed outlet is
@@ -338,7 +355,7 @@ impl Home {
                 passed_by_priority: released.passed_by_priority,
                 passed_by_fairness: released.passed_by_fairness,
             };
-            self.outlets.seated(released.request.id());
+            self.outlets.seated(released.request.id(), now);
             self.traces.note(released.request.id(), decision, now);
             requests.push(released.request);
         }
