@@ -5,7 +5,7 @@
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
 //! relay/     requests that another server answers, where there are such
 //! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
-//! admin/     what the operator sees and changes; openapi/ what all of it looks like
+//! admin/     what the operator sees and changes; openapi/ what all of it looks like; dashboard.rs a page that shows it
 //! inside.rs  the lines of batches, which ask the same routes
 //! error.rs   every error's status, object and headers
 //! ```
@@ -17,6 +17,7 @@
 
 mod admin;
 mod anthropic;
+mod dashboard;
 pub mod error;
 mod extract;
 pub mod health;
@@ -55,6 +56,7 @@ use relay::Relay;
 
 pub use admin::Access;
 pub use admin::advice::Canaries;
+pub use admin::live::Feed;
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use inside::answerer;
@@ -81,6 +83,8 @@ pub struct Front {
     pub drain: Arc<Notify>,
     /// The strategy on trial.
     pub canaries: Canaries,
+    /// What the dashboard is shown.
+    pub live: Feed,
 }
 
 /// What the handlers of the server's own model share. Cheap to clone.
@@ -189,6 +193,8 @@ fn plain_routes() -> Vec<(&'static str, MethodRouter<Front>)> {
         ("/metrics", get(metrics::text)),
         ("/openapi.json", get(openapi::document)),
         ("/docs", get(openapi::page)),
+        ("/dashboard", get(dashboard::page)),
+        ("/dashboard/{file}", get(dashboard::file)),
     ]
 }
 
