@@ -31,7 +31,7 @@ const CHARTS = [
     title: "Queue depth and batch size",
     series: [
       ["queued", "s2", (m) => m.queue_depth],
-      ["batch", "s4", (m, e) => e?.last_batches?.[0]?.size ?? m.avg_batch_size],
+      ["batch", "s4", (m) => m.avg_batch_size],
     ],
     fill: true,
     write: rate,
@@ -66,7 +66,7 @@ export function charts(parent) {
   const redraw = () => shown.forEach((chart) => chart.build());
   addEventListener("themechange", redraw);
   new ResizeObserver(() => shown.forEach((chart) => chart.resize())).observe(parent);
-  const add = (at, metrics, engine) => shown.forEach((chart) => chart.add(at, metrics, engine));
+  const add = (at, metrics) => shown.forEach((chart) => chart.add(at, metrics));
   let newest = 0;
   return {
     async greet() {
@@ -80,10 +80,10 @@ export function charts(parent) {
         // Then it begins now.
       }
     },
-    show({ at, metrics, engine }) {
+    show({ at, metrics }) {
       if (!metrics) return;
       newest = at / 1e3;
-      add(newest, metrics, engine);
+      add(newest, metrics);
       shown.forEach((chart) => chart.draw(newest));
     },
   };
@@ -121,9 +121,9 @@ function make(chart, parent) {
   return {
     build,
     resize: () => plot.setSize({ width: body.clientWidth, height: HEIGHT }),
-    add(at, metrics, engine) {
+    add(at, metrics) {
       times.push(at);
-      chart.series.forEach(([, , read], index) => columns[index].push(read(metrics, engine) ?? null));
+      chart.series.forEach(([, , read], index) => columns[index].push(read(metrics) ?? null));
       while (times[0] < at - SECONDS) {
         times.shift();
         columns.forEach((column) => column.shift());

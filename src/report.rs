@@ -141,6 +141,8 @@ pub struct Snapshot {
     pub running: usize,
     pub blocks_total: usize,
     pub blocks_used: usize,
+    /// Blocks with content that can be found, held by anyone or not.
+    pub blocks_cached: usize,
     pub preemptions_total: u64,
     pub steps_total: u64,
     pub paused: bool,

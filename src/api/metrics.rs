@@ -47,7 +47,7 @@ pub fn route(path: &str) -> Route {
         | "/chat/completions/input_tokens"
         | "/responses/input_tokens"
         | "/messages/count_tokens" => Route::Tokenize,
-        "/metrics" => Route::Metrics,
+        "/metrics" | "/metrics/json" | "/metrics/json/history" => Route::Metrics,
         "/ping" | "/ready" => Route::Health,
         path if path == "/files" || path.starts_with("/files/") => Route::Files,
         path if path == "/batches" || path.starts_with("/batches/") => Route::Batches,
@@ -169,6 +169,7 @@ mod tests {
             ("/v1/batches/batch_1/cancel", Route::Batches),
             ("/ping", Route::Health),
             ("/metrics", Route::Metrics),
+            ("/metrics/json/history", Route::Metrics),
             ("/v1/modelsX", Route::Other),
             ("/etc/passwd", Route::Other),
         ] {

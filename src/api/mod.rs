@@ -5,6 +5,7 @@
 //! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
 //! relay/     requests that another server answers, where there are such
 //! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
+//! measures.rs the server in numbers, now and lately; metrics.rs the same for Prometheus
 //! admin/     what the operator sees and changes; openapi/ what all of it looks like; dashboard.rs a page that shows it
 //! inside.rs  the lines of batches, which ask the same routes
 //! error.rs   every error's status, object and headers
@@ -22,6 +23,7 @@ pub mod error;
 mod extract;
 pub mod health;
 mod inside;
+mod measures;
 mod metrics;
 mod openai;
 mod openapi;
@@ -207,6 +209,7 @@ fn whole(v1: Router, bare: Router, front: Front) -> Router {
     let batches = of(batch_routes()).with_state(front.clone());
     let router = of(plain_routes())
         .nest("/admin", admin::router(&front))
+        .merge(admin::guarded(of(measures::routes()), &front))
         .with_state(front.clone())
         .nest("/v1", batches.clone().merge(v1))
         .merge(batches)

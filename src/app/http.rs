@@ -17,7 +17,7 @@ use crate::store::Store;
 use crate::workers::{self, Pool};
 
 use super::workers::Workers;
-use super::{Failure, input, signals, thermal};
+use super::{Failure, input, measures, signals, thermal};
 
 /// Handlers only parse, wait and frame; two threads keep one slow poll from delaying a probe.
 const WORKER_THREADS: usize = 2;
@@ -77,6 +77,7 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         canaries: Arc::default(),
         live: Arc::default(),
     };
+    let sampled = front.clone();
     let (drain_asked, wake) = (front.drain.clone(), front.batches.clone());
     let router = match generator {
         Some(generator) => api::router(api::State { front, generator, replays: Arc::default() }),
@@ -94,6 +95,7 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         let watch = tokio::spawn(workers::watch(pool.clone(), config.workers.check_interval));
         health.loaded();
         tracing::info!(event = "listening", url = %format!("http://{address}"), "listening on http://{address}");
+        let sampler = tokio::spawn(measures::sample(sampled));
         let sensor = tokio::spawn(thermal::watch(config.thermal.clone(), pool.clone()));
         let (stop_batches, batches_stopped) = oneshot::channel::<()>();
         let batches = tokio::spawn(Runner::new(parts).run(async {
@@ -114,6 +116,8 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         drop(stop);
         server.await.context("the accept loop")?;
         let _ = sensor.await;
+        sampler.abort();
+        let _ = sampler.await;
         store.close().await;
         end
     });

@@ -13,6 +13,7 @@ mod hub;
 mod inspect;
 mod logging;
 mod loops;
+mod measures;
 mod memory;
 mod quantize;
 mod signals;

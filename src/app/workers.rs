@@ -22,7 +22,11 @@ pub struct Workers {
 }
 
 pub fn start(config: &Config, clock: &Clock) -> Result<Workers, Failure> {
-    let shared = Shared { clock: clock.clone(), metrics: Metrics::new(), gate: Gate::new(config.intake.capacity) };
+    let shared = Shared {
+        clock: clock.clone(),
+        metrics: Metrics::with(&config.metrics),
+        gate: Gate::new(config.intake.capacity),
+    };
     let engines = match config.workers.count {
         0 => None,
         _ if config.model.is_simulated() => Some(simulated::start(config, &shared)?),

@@ -52,7 +52,6 @@ const COUNT: Kind = Kind::Integer { min: 1, max: 10_000_000 };
 const DEPTH: Kind = Kind::Integer { min: 0, max: 10_000_000 };
 const MILLIS: Kind = Kind::Integer { min: 0, max: HOUR };
 const CELSIUS: Kind = Kind::Integer { min: 1, max: 150 };
-const HISTORY: Kind = Kind::NotYet("the history of metrics");
 
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
@@ -367,9 +366,24 @@ pub const KEYS: &[Key] = &[
         Kind::Duration { min_ms: 1, max_ms: 24 * HOUR },
         "until an open breaker lets one request through to try",
     ),
-    key("metrics.collection_interval", "100ms", HISTORY, "between two samples"),
-    key("metrics.percentile_window_size", "1000", HISTORY, "samples behind a percentile"),
-    key("metrics.history_retention", "1h", HISTORY, "how long samples are kept"),
+    key(
+        "metrics.collection_interval",
+        "100ms",
+        Kind::Duration { min_ms: 10, max_ms: MINUTE },
+        "between two samples of /metrics/json/history",
+    ),
+    key(
+        "metrics.percentile_window_size",
+        "1000",
+        Kind::Integer { min: 10, max: 1_000_000 },
+        "measured times behind the percentiles of /metrics/json",
+    ),
+    key(
+        "metrics.history_retention",
+        "1h",
+        Kind::Duration { min_ms: 1_000, max_ms: 7 * 24 * HOUR },
+        "how long samples are kept, the older ones ten and more at a time",
+    ),
     key(
         "store.url",
         "sqlite:forebay.db",

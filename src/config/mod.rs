@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
 use crate::jobs;
+use crate::metrics;
 use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions, Quantised};
 use crate::request::Pooling;
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
@@ -44,6 +45,7 @@ pub struct Config {
     pub engine: EngineConfig,
     pub kv_cache: KvCacheConfig,
     pub structured_output: StructuredOutputConfig,
+    pub metrics: metrics::Config,
     pub workers: WorkersConfig,
     pub store: store::Config,
     pub jobs: jobs::Config,
@@ -256,6 +258,7 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
             compile_timeout: read.duration("structured_output.compile_timeout")?,
             cache_entries: read.integer("structured_output.cache_entries")? as usize,
         },
+        metrics: metrics_config(read)?,
         store: store_config(read)?,
         jobs: jobs::Config { concurrency: read.integer("batches.concurrency")? as usize },
         max_file_bytes: read.integer("batches.max_file_bytes")? as usize,
@@ -267,6 +270,19 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
             )?,
         },
     })
+}
+
+fn metrics_config(read: &Reader) -> Result<metrics::Config, ConfigError> {
+    let config = metrics::Config {
+        interval: read.micros("metrics.collection_interval")?,
+        percentile_window: read.integer("metrics.percentile_window_size")? as usize,
+        retention: read.micros("metrics.history_retention")?,
+    };
+    if config.retention < config.interval {
+        let message = "is shorter than metrics.collection_interval".to_owned();
+        return Err(ConfigError::Contradiction { section: "metrics", param: "history_retention", message });
+    }
+    Ok(config)
 }
 
 fn store_config(read: &Reader) -> Result<store::Config, ConfigError> {

@@ -291,6 +291,7 @@ impl<E: Executor> Core<E> {
             running: self.scheduler.running(),
             blocks_total: self.pool.total(),
             blocks_used: self.pool.used(),
+            blocks_cached: self.pool.findable(),
             preemptions_total: self.preemptions_before + self.scheduler.preemptions_total(),
             steps_total: self.steps_total,
             ..Snapshot::default()

@@ -8,14 +8,14 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock::Clock;
 use crate::intake::Batch;
 use crate::metrics::Metrics;
-use crate::report::{BlockUse, Decision, StepReport, Wait};
-use crate::request::{Event, FinishReason, Request, RequestError};
+use crate::report::{BlockUse, Decision, Stage, StepReport, Wait};
+use crate::request::{CLASSES, Event, FinishReason, Request, RequestError};
 use crate::scheduler::thermal::{Level, Thresholds};
 use crate::scheduler::{Outlook, PlannedAhead, StepPlan};
 use crate::units::{Micros, SeqId};
 
 use super::command::{Accepted, EngineCommand, Submission};
-use super::control::Tuning;
+use super::control::{Group, Tuning};
 use super::core::Core;
 use super::executor::Executor;
 use super::heartbeat::Heartbeat;
@@ -95,7 +95,7 @@ impl Home {
             ttft: Window::new(SAMPLES),
             returned_at: None,
         };
-        Home {
+        let home = Home {
             inbox: Inbox::new(tuning, thermal),
             outlets: Outlets::default(),
             traces: Traces::default(),
@@ -114,6 +114,15 @@ impl Home {
             outlook: None,
             ahead: None,
             looked_for_gone: false,
+        };
+        home.tell_selected();
+        home
+    }
+
+    fn tell_selected(&self) {
+        let (tuning, _) = self.inbox.tuning();
+        if let (Some(strategy), Some(policy)) = (tuning.selected(Group::Strategy), tuning.selected(Group::Policy)) {
+            self.metrics.selected(strategy, policy);
         }
     }
 
@@ -168,6 +177,7 @@ impl Home {
                 if changed.as_ref().is_ok_and(|changed| !changed.is_empty()) {
                     self.history.changed(self.clock.now());
                     self.note(|| Entry::Changed(change));
+                    self.tell_selected();
                 }
                 self.gate.set_capacity(self.inbox.tuning().0.intake.capacity);
                 drop(reply.send(changed));
@@ -318,7 +328,13 @@ impl Home {
         let drained = self.inbox.drained_per_s(self.clock.now());
         self.gate.set_drain_rate(drained);
         self.metrics.queue(self.inbox.depths(), drained);
-        self.metrics.state(&self.inbox.snapshot());
+        let core = self.inbox.core();
+        self.metrics.state(&self.inbox.snapshot(), core.block_size);
+        let mut running = [0; CLASSES];
+        for view in core.sequences.iter().filter(|view| view.stage != Stage::Waiting) {
+            running[view.priority.index()] += 1;
+        }
+        self.metrics.running(running);
     }
 
     /// Aborts those whose client has gone. An `Abort` wakes a resting loop, but may not fit the channel; a closed outlet is

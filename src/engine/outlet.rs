@@ -76,16 +76,16 @@ impl Outlets {
             Event::Token(_) | Event::Embedded(_) => match outlet.last_token.replace(now) {
                 None => {
                     let ttft = now.since(outlet.submitted);
-                    metrics.first_token(ttft, outlet.predicted.map(|at| at.since(outlet.submitted)));
+                    metrics.first_token(ttft, outlet.predicted.map(|at| at.since(outlet.submitted)), now);
                     Heard::FirstToken(ttft)
                 }
                 Some(before) => {
-                    metrics.next_token(now.since(before));
+                    metrics.next_token(now.since(before), now);
                     Heard::NextToken
                 }
             },
             Event::Finished(reason) => {
-                metrics.finished(*reason, now.since(outlet.submitted));
+                metrics.finished(*reason, now.since(outlet.submitted), now);
                 Heard::Ended
             }
             Event::Failed(_) => {

@@ -5,8 +5,13 @@
 //! The names are in `prometheus.rs`. The `vllm:` twins have the same values; each gauge has exactly one series, since
 //! endpoint pickers read only one.
 
+mod lately;
 mod part;
 mod prometheus;
+mod reservoir;
+mod route;
+mod selected;
+pub mod timeline;
 mod workers;
 
 use std::sync::Arc;
@@ -17,89 +22,12 @@ use crate::report::{Fate, Snapshot, StepReport};
 use crate::request::{CLASSES, FinishReason};
 use crate::units::Micros;
 
+use lately::{Lately, Time};
 use part::{Live, Part};
+pub use route::{Outcome, Route};
+use selected::Selected;
 use workers::WorkerFamilies;
 pub use workers::WorkerMetrics;
-
-/// Which face of the server a request met; the label set is bounded by this enum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    Completions,
-    Chat,
-    Embeddings,
-    Rerank,
-    Responses,
-    Messages,
-    Models,
-    Tokenize,
-    Files,
-    Batches,
-    Admin,
-    Health,
-    Metrics,
-    Other,
-}
-
-impl Route {
-    pub const ALL: [Route; 14] = [
-        Route::Completions,
-        Route::Chat,
-        Route::Embeddings,
-        Route::Rerank,
-        Route::Responses,
-        Route::Messages,
-        Route::Models,
-        Route::Tokenize,
-        Route::Files,
-        Route::Batches,
-        Route::Admin,
-        Route::Health,
-        Route::Metrics,
-        Route::Other,
-    ];
-
-    pub fn label(self) -> &'static str {
-        match self {
-            Route::Completions => "completions",
-            Route::Chat => "chat",
-            Route::Embeddings => "embeddings",
-            Route::Rerank => "rerank",
-            Route::Responses => "responses",
-            Route::Messages => "messages",
-            Route::Models => "models",
-            Route::Tokenize => "tokenize",
-            Route::Files => "files",
-            Route::Batches => "batches",
-            Route::Admin => "admin",
-            Route::Health => "health",
-            Route::Metrics => "metrics",
-            Route::Other => "other",
-        }
-    }
-}
-
-/// How an HTTP request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Ok,
-    ClientError,
-    ServerError,
-    /// The client went away before it had everything.
-    Cancelled,
-}
-
-impl Outcome {
-    pub const ALL: [Outcome; 4] = [Outcome::Ok, Outcome::ClientError, Outcome::ServerError, Outcome::Cancelled];
-
-    pub fn label(self) -> &'static str {
-        match self {
-            Outcome::Ok => "ok",
-            Outcome::ClientError => "client_error",
-            Outcome::ServerError => "server_error",
-            Outcome::Cancelled => "cancelled",
-        }
-    }
-}
 
 /// One per process, shared by the HTTP face and the engine loops; where there are several loops each has a clone
 /// ([`Metrics::of_another_loop`]), and gauges show the sum of what they say.
@@ -122,8 +50,10 @@ pub struct Metrics {
     e2e_latency: Histogram,
     running: Part,
     waiting: Part,
-    /// Blocks in use, and all blocks; not shown themselves.
-    kv_blocks: [Part; 2],
+    /// Blocks in use, all blocks, and those with content that can be found.
+    kv_blocks: [Part; 3],
+    /// Not shown itself.
+    block_size: IntGauge,
     kv_usage: Gauge,
     preemptions: IntCounter,
     prefix_queries: IntCounter,
@@ -148,10 +78,36 @@ pub struct Metrics {
     /// In millionths per second; not shown itself.
     drained: Part,
     drain_rate: Gauge,
+    running_by_priority: [Part; CLASSES],
+    /// Sequences with a seat and no blocks; not shown itself.
+    seatless: Part,
+    selected: Selected,
     /// Early, late.
     ttft_prediction_error: [Histogram; 2],
     thermal_level: IntGauge,
     workers: WorkerFamilies,
+    lately: Arc<Lately>,
+}
+
+/// What is kept for `/metrics/json`.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Between two samples.
+    pub interval: Micros,
+    /// Values behind a percentile.
+    pub percentile_window: usize,
+    /// How long samples are kept.
+    pub retention: Micros,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            interval: Micros::from_millis(100),
+            percentile_window: 1_000,
+            retention: Micros::from_millis(3_600_000),
+        }
+    }
 }
 
 impl Metrics {
@@ -164,8 +120,9 @@ impl Metrics {
 
     /// A sequence's first token, this long after it was queued.
     /// `predicted` is what the client was told.
-    pub fn first_token(&self, since_queued: Micros, predicted: Option<Micros>) {
+    pub fn first_token(&self, since_queued: Micros, predicted: Option<Micros>, now: Micros) {
         self.generation_tokens.inc();
+        self.lately.took(Time::FirstToken, since_queued, now);
         self.time_to_first_token.observe(since_queued.as_secs_f64());
         if let Some(predicted) = predicted {
             let late = since_queued.as_secs_f64() - predicted.as_secs_f64();
@@ -186,6 +143,26 @@ impl Metrics {
         self.queue_depth.iter().zip(depths).for_each(|(gauge, depth)| gauge.set(depth as i64));
         self.drained.set((drained_per_s * 1e6) as i64);
         self.drain_rate.set(self.drained.sum() as f64 / 1e6);
+    }
+
+    /// Running sequences by priority, highest first.
+    pub fn running(&self, counts: [usize; CLASSES]) {
+        self.running_by_priority.iter().zip(counts).for_each(|(gauge, count)| gauge.set(count as i64));
+    }
+
+    /// The strategy and the policy in force.
+    pub fn selected(&self, strategy: &'static str, policy: &'static str) {
+        self.selected.set([strategy, policy]);
+    }
+
+    /// The strategy and the policy in force; `None` where nothing is scheduled here.
+    pub fn selection(&self) -> Option<[&'static str; 2]> {
+        self.selected.get()
+    }
+
+    /// Tokens per block of the KV cache.
+    pub fn block_size(&self) -> i64 {
+        self.block_size.get()
     }
 
     /// 0 nominal to 4 emergency.
@@ -210,12 +187,13 @@ impl Metrics {
     }
 
     /// A later token, this long after the one before it; time spent preempted counts.
-    pub fn next_token(&self, since_last: Micros) {
+    pub fn next_token(&self, since_last: Micros, now: Micros) {
         self.generation_tokens.inc();
+        self.lately.took(Time::InterToken, since_last, now);
         self.inter_token_latency.observe(since_last.as_secs_f64());
     }
 
-    pub fn finished(&self, reason: FinishReason, since_queued: Micros) {
+    pub fn finished(&self, reason: FinishReason, since_queued: Micros, now: Micros) {
         self.live.part.add(-1);
         match reason {
             FinishReason::Stop | FinishReason::ToolCalls => self.stopped.inc(),
@@ -224,6 +202,7 @@ impl Metrics {
             FinishReason::Abort => return self.cancelled.inc(),
         }
         self.e2e_latency.observe(since_queued.as_secs_f64());
+        self.lately.took(Time::Whole, since_queued, now);
     }
 
     pub fn failed(&self) {
@@ -249,13 +228,16 @@ impl Metrics {
     }
 
     /// The engine's state between two steps.
-    pub fn state(&self, snapshot: &Snapshot) {
+    pub fn state(&self, snapshot: &Snapshot, block_size: usize) {
+        self.block_size.set(block_size as i64);
         self.running.set(snapshot.running as i64);
         self.waiting.set((snapshot.queued + snapshot.waiting) as i64);
-        for (part, blocks) in self.kv_blocks.iter().zip([snapshot.blocks_used, snapshot.blocks_total]) {
+        self.seatless.set(snapshot.waiting as i64);
+        let blocks = [snapshot.blocks_used, snapshot.blocks_total, snapshot.blocks_cached];
+        for (part, blocks) in self.kv_blocks.iter().zip(blocks) {
             part.set(blocks as i64);
         }
-        let [used, total] = self.kv_blocks.each_ref().map(Part::sum);
+        let [used, total, _] = self.kv_blocks.each_ref().map(Part::sum);
         self.kv_usage.set(used as f64 / total.max(1) as f64);
     }
 
@@ -281,7 +263,15 @@ impl Metrics {
 
 impl Metrics {
     pub fn new() -> Arc<Metrics> {
-        Arc::new(prometheus::register(Registry::new()))
+        Metrics::with(&Config::default())
+    }
+
+    pub fn config(&self) -> &Config {
+        self.lately.config()
+    }
+
+    pub fn with(config: &Config) -> Arc<Metrics> {
+        Arc::new(prometheus::register(Registry::new(), config))
     }
 
     /// The same series for one more loop.

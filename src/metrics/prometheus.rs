@@ -6,9 +6,13 @@ use prometheus::{
     Opts, Registry, TextEncoder, proto::MetricFamily,
 };
 
+use std::sync::Arc;
+
+use super::lately::Lately;
 use super::part::{Live, Part};
+use super::selected::Selected;
 use super::workers::WorkerFamilies;
-use super::{Metrics, Outcome, Route};
+use super::{Config, Metrics, Outcome, Route};
 use crate::report::Fate;
 use crate::request::Priority;
 
@@ -47,7 +51,7 @@ const TWINS: [(&str, &str); 15] = [
     ("forebay_request_queue_time_seconds", "vllm:request_queue_time_seconds"),
 ];
 
-pub fn register(registry: Registry) -> Metrics {
+pub fn register(registry: Registry, config: &Config) -> Metrics {
     #[cfg(target_os = "linux")]
     must(registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self())));
     let counter = |name: &str, help: &str| add(&registry, must(IntCounter::new(name, help)));
@@ -78,10 +82,10 @@ pub fn register(registry: Registry) -> Metrics {
         "Plans that were made while the step before them ran, by whether what they expected came (confirmed, discarded).",
         &["fate"],
     );
-    let depths = add(
-        &registry,
-        must(IntGaugeVec::new(Opts::new("forebay_batcher_queue_depth", "Queued requests by priority."), &["priority"])),
-    );
+    let labelled_gauge =
+        |name: &str, help: &str, label: &str| add(&registry, must(IntGaugeVec::new(Opts::new(name, help), &[label])));
+    let depths = labelled_gauge("forebay_batcher_queue_depth", "Queued requests by priority.", "priority");
+    let running = labelled_gauge("forebay_running", "Sequences that hold KV blocks, by priority.", "priority");
     let failed = counter("forebay_sequences_failed_total", "Sequences that ended with an error.");
     let part = |name: &str, help: &str| Part::new(gauge(name, help));
     // Summed over the loops, but not shown.
@@ -122,7 +126,8 @@ pub fn register(registry: Registry) -> Metrics {
         e2e_latency: histogram("forebay_e2e_request_latency_seconds", "From queued to the last token.", &E2E),
         running: part("forebay_num_requests_running", "Sequences that hold KV blocks."),
         waiting: part("forebay_num_requests_waiting", "Sequences queued or waiting for blocks, all classes."),
-        kv_blocks: ["blocks_used", "blocks_total"].map(hidden),
+        kv_blocks: ["blocks_used", "blocks_total", "blocks_cached"].map(hidden),
+        block_size: must(IntGauge::new("block_size", "hidden")),
         kv_usage: add(&registry, must(Gauge::new("forebay_kv_cache_usage_perc", "Used part of the KV cache, 0 to 1."))),
         preemptions: counter("forebay_preemptions_total", "Sequences that gave their blocks back to be recomputed."),
         prefix_queries: counter("forebay_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache."),
@@ -162,6 +167,13 @@ pub fn register(registry: Registry) -> Metrics {
             &registry,
             must(Gauge::new("forebay_queue_drain_rate", "Requests that leave the queue per second, lately.")),
         ),
+        running_by_priority: Priority::ALL.map(|priority| Part::new(running.with_label_values(&[priority.name()]))),
+        seatless: hidden("seatless"),
+        selected: Selected::new([
+            labelled_gauge("forebay_strategy_selected", "1 for the strategy in force.", "strategy"),
+            labelled_gauge("forebay_policy_selected", "1 for the policy in force.", "policy"),
+        ]),
+        lately: Arc::new(Lately::new(config)),
         ttft_prediction_error: ["early", "late"].map(|side| errors_of.with_label_values(&[side])),
         thermal_level: gauge("forebay_thermal_level", "0 nominal, 1 fair, 2 serious, 3 critical, 4 emergency."),
         workers: workers(&registry),

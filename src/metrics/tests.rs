@@ -16,9 +16,9 @@ fn sequences_are_conserved() {
     let metrics = Metrics::new();
     let latency = Micros::from_millis(5);
     metrics.admitted(6, 60);
-    metrics.finished(FinishReason::Stop, latency);
-    metrics.finished(FinishReason::Length, latency);
-    metrics.finished(FinishReason::Abort, latency);
+    metrics.finished(FinishReason::Stop, latency, Micros(7));
+    metrics.finished(FinishReason::Length, latency, Micros(7));
+    metrics.finished(FinishReason::Abort, latency, Micros(7));
     metrics.failed();
     let of = |series| value(&metrics, series);
     let finished = of("forebay_sequences_finished_total{finished_reason=\"stop\"}")
@@ -37,14 +37,10 @@ fn vllm_gauges_exist_from_the_start_with_one_series_each() {
     for name in names {
         assert_eq!(value(&metrics, name), 0.0);
     }
-    metrics.state(&Snapshot {
-        queued: 2,
-        waiting: 1,
-        running: 5,
-        blocks_total: 8,
-        blocks_used: 2,
-        ..Snapshot::default()
-    });
+    metrics.state(
+        &Snapshot { queued: 2, waiting: 1, running: 5, blocks_total: 8, blocks_used: 2, ..Snapshot::default() },
+        16,
+    );
     assert_eq!(names.map(|name| value(&metrics, name)), [5.0, 3.0, 0.25]);
     assert_eq!(value(&metrics, "forebay_kv_cache_usage_perc"), 0.25);
 }
@@ -52,9 +48,9 @@ fn vllm_gauges_exist_from_the_start_with_one_series_each() {
 #[test]
 fn latencies_tokens_and_steps_are_counted_under_both_names() {
     let metrics = Metrics::new();
-    metrics.first_token(Micros::from_millis(30), Some(Micros::from_millis(50)));
-    metrics.next_token(Micros::from_millis(12));
-    metrics.next_token(Micros::from_millis(12));
+    metrics.first_token(Micros::from_millis(30), Some(Micros::from_millis(50)), Micros(7));
+    metrics.next_token(Micros::from_millis(12), Micros(7));
+    metrics.next_token(Micros::from_millis(12), Micros(7));
     let facts = StepFacts { sequences: 3, prefill_tokens: 10, decode_tokens: 2, preempted: 1, ..StepFacts::default() };
     metrics.steps(&StepReport { steps: vec![facts.clone(), facts], ..StepReport::default() });
     for prefix in ["forebay_", "vllm:"] {

@@ -27,6 +27,7 @@ fn snapshot(one: &Snapshot, other: &Snapshot) -> Snapshot {
         running: one.running + other.running,
         blocks_total: one.blocks_total + other.blocks_total,
         blocks_used: one.blocks_used + other.blocks_used,
+        blocks_cached: one.blocks_cached + other.blocks_cached,
         preemptions_total: one.preemptions_total + other.preemptions_total,
         steps_total: one.steps_total + other.steps_total,
         paused: one.paused && other.paused,

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::requests::object as live_object;
 use super::state;
 use crate::api::error::ApiError;
-use crate::api::{Front, sse};
+use crate::api::{Front, measures, sse};
 use crate::engine::phases::phases;
 use crate::engine::stats::Recent;
 use crate::report::{BlockUse, Decision};
@@ -77,7 +77,7 @@ async fn frame(front: &Front) -> Arc<str> {
         }
         let body = json!({
             "at": front.clock.unix_millis(),
-            "metrics": metrics(front).await,
+            "metrics": measures::document(front),
             "engine": engine.unwrap_or_else(|| json!({"workers": state::workers(front)})),
             "blocks": newest.blocks,
             "requests": recent.unwrap_or_default().iter().map(object).collect::<Value>(),
@@ -86,27 +86,6 @@ async fn frame(front: &Front) -> Arc<str> {
         newest.made = now;
     }
     newest.text.clone()
-}
-
-async fn metrics(front: &Front) -> Value {
-    let Some(stats) = soon(front.workers.stats()).await else { return Value::Null };
-    let (snapshot, window) = (&stats.snapshot, &stats.window);
-    let by_priority = crate::request::Priority::ALL.iter().zip(stats.queue.depths);
-    let requests: serde_json::Map<String, Value> = by_priority
-        .map(|(priority, queued)| (priority.name().to_owned(), json!({"queued": queued, "running": 0})))
-        .collect();
-    json!({
-        "queue_depth": snapshot.queued,
-        "ttft": {"p50": state::ms(window.ttft_p50), "p99": state::ms(window.ttft_p99)},
-        "tokens_per_second": {"generation": window.tok_per_sec()},
-        "batches_formed": stats.queue.batches_formed,
-        "avg_batch_size": stats.queue.avg_batch_size,
-        "requests_queued": snapshot.queued + snapshot.waiting,
-        "requests": requests,
-        "kv": {"blocks": snapshot.blocks_total, "free": snapshot.blocks_total - snapshot.blocks_used},
-        "strategy": stats.strategy(),
-        "policy": stats.policy(),
-    })
 }
 
 async fn soon<T>(answer: impl Future<Output = Result<T, RequestError>>) -> Option<T> {

@@ -62,6 +62,11 @@ pub fn routes() -> Vec<(String, MethodRouter<Front>)> {
 /// Those routes, for whom the guard lets through.
 pub fn router(state: &Front) -> Router<Front> {
     let router = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(&path, methods));
+    guarded(router, state)
+}
+
+/// Other routes that are the operator's alone.
+pub fn guarded(router: Router<Front>, state: &Front) -> Router<Front> {
     router.layer(from_fn_with_state(state.clone(), guard::layer))
 }
 

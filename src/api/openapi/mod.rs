@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{admin, anthropic, dashboard, health, metrics, openai};
+use super::{admin, anthropic, dashboard, health, measures, metrics, openai};
 use crate::engine::control::Group;
 use shapes::{errors, messages};
 
@@ -56,6 +56,8 @@ pub use page::page;
         health::live,
         health::ready,
         metrics::text,
+        measures::now,
+        measures::history,
         document,
         page::page,
         dashboard::page,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::DOCUMENT;
 use crate::api::openai::params::asked;
 use crate::api::testing::{QWEN, Scene, answer, get_request, json_post, status};
-use crate::api::{admin, batch_routes, openai_routes, plain_routes};
+use crate::api::{admin, batch_routes, measures, openai_routes, plain_routes};
 use crate::request::{Event, FinishReason};
 
 /// Names that are taken only to be refused with advice.
@@ -35,7 +35,7 @@ fn refused(path: &str, name: &str) -> bool {
 }
 
 fn paths() -> BTreeSet<String> {
-    let plain = plain_routes().into_iter().map(|(path, _)| path.to_owned());
+    let plain = plain_routes().into_iter().chain(measures::routes()).map(|(path, _)| path.to_owned());
     let openai = openai_routes().into_iter().map(|(path, _)| format!("/v1{path}"));
     let batches = batch_routes().into_iter().map(|(path, _)| format!("/v1{path}"));
     let admin = admin::routes().into_iter().map(|(path, _)| format!("/admin{path}"));

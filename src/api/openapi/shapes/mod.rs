@@ -10,6 +10,7 @@ pub mod completions;
 pub mod embeddings;
 pub mod errors;
 pub mod formats;
+pub mod measures;
 pub mod messages;
 pub mod models;
 pub mod parameters;
