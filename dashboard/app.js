@@ -1,7 +1,7 @@
 // Puts the page together: one stream in, every panel shows its part.
 
 import { $, count, percent, put } from "./dom.js";
-import { follow, forgetKeys, hasKey, json, onKeyNeeded } from "./server.js";
+import { askAgain, follow, forgetKeys, hasDeclined, hasKey, json, onKeyNeeded } from "./server.js";
 import { advice } from "./advice.js";
 import { blocks } from "./blocks.js";
 import { charts } from "./charts.js";
@@ -22,9 +22,8 @@ onKeyNeeded((role, wasWrong) => {
     const finish = (key) => {
       dialog.onclose = null;
       dialog.close();
-      put($("keys"), "Forget key");
-      $("keys").hidden = !key && !hasKey();
       done(key);
+      setTimeout(keyButton);
     };
     $("key-form").onsubmit = (event) => {
       event.preventDefault();
@@ -34,8 +33,20 @@ onKeyNeeded((role, wasWrong) => {
     dialog.onclose = () => finish(null);
   });
 });
-$("keys").hidden = !hasKey();
+
+/** What can be done about keys: enter one that was not given, forget one that was. */
+function keyButton() {
+  put($("keys"), hasDeclined() ? "Enter key" : "Forget key");
+  $("keys").hidden = !hasDeclined() && !hasKey();
+}
+keyButton();
 $("keys").addEventListener("click", () => {
+  if (hasDeclined()) {
+    askAgain();
+    keyButton();
+    stream.retry();
+    return;
+  }
   forgetKeys();
   location.reload();
 });
@@ -68,7 +79,7 @@ function connection({ state, message, retryIn }) {
 async function greet() {
   for (const panel of panels) panel.greet?.();
   try {
-    const { data } = await json("v1/models", { role: "inference" });
+    const { data } = await json("v1/models", { role: "inference", quiet: true });
     put($("model"), data[0]?.id ?? "");
     for (const panel of panels) panel.models?.(data);
   } catch {
@@ -77,7 +88,7 @@ async function greet() {
 }
 
 let frames = 0;
-follow((frame) => {
+const stream = follow((frame) => {
   for (const panel of panels) panel.show(frame);
   const { queue_depth: queued } = frame.metrics ?? {};
   document.title = queued ? `(${count(queued)}) Forebay` : "Forebay";

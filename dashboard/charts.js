@@ -182,7 +182,7 @@ function options(chart, width, onCursor) {
       },
       {
         stroke: ink, font, size: 54, gap: 6, grid, ticks: { show: false }, space: 34,
-        values: (_, splits) => splits.map((value) => chart.write(value)),
+        values: (_, splits) => splits.map((value) => chart.write(value).replace(".0 ", " ")),
       },
     ],
     series: [

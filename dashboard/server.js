@@ -27,15 +27,25 @@ export const forgetKeys = () => Object.keys(SLOTS).forEach((role) => session.set
 
 /** One person, one question at a time: whoever needs the same key waits for the same answer. */
 const questions = new Map();
+const declined = new Set();
+let line = Promise.resolve();
 function keyFor(role, wasWrong) {
   if (!questions.has(role)) {
-    questions.set(role, askForKey(role, wasWrong).finally(() => questions.delete(role)));
+    line = line.then(() => askForKey(role, wasWrong));
+    questions.set(role, line.finally(() => questions.delete(role)));
   }
   return questions.get(role);
 }
 
-/** A response that went well. With 401 the person is asked for a key, until there is one that fits or none. */
-export async function ask(path, { role = "admin", body, ...options } = {}) {
+/** Whether somebody was asked for a key and gave none: nobody asks again until [`askAgain`]. */
+export const hasDeclined = () => declined.size > 0;
+export const askAgain = () => declined.clear();
+
+/**
+ * A response that went well. With 401 the person is asked for a key, until there is one that fits or none; not where it is
+ * `quiet`.
+ */
+export async function ask(path, { role = "admin", quiet = false, body, ...options } = {}) {
   for (;;) {
     const key = session.get(role) ?? (role === "inference" ? session.get("admin") : null);
     const headers = { ...options.headers, ...(key && { authorization: `Bearer ${key}` }) };
@@ -49,11 +59,14 @@ export async function ask(path, { role = "admin", body, ...options } = {}) {
     if (response.ok) return response;
     const refused = new Refused(response.status, await message(response));
     const needsOther = response.status === 401 || (response.status === 403 && role === "inference" && key);
-    if (!needsOther) throw refused;
+    if (!needsOther || quiet || declined.has(role)) throw refused;
     // Another question may have been answered meanwhile.
     if ((session.get(role) ?? key) === key) {
       const given = await keyFor(role, Boolean(key));
-      if (!given) throw refused;
+      if (!given) {
+        declined.add(role);
+        throw refused;
+      }
       session.set(role, given);
     }
   }
@@ -143,4 +156,5 @@ export function follow(onFrame, onState) {
   })();
   // Nobody watches: the server is not asked.
   document.addEventListener("visibilitychange", () => document.hidden && stop());
+  return { retry: () => stop() };
 }

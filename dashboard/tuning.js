@@ -58,7 +58,11 @@ function group(name, title, about, say, changed) {
   $("tuning").append(h("div", { class: "group", title: about }, chooser, more));
   let active;
 
-  const refresh = () => (button.disabled = !select.value || select.value === active);
+  const refresh = () => {
+    const other = Boolean(select.value) && select.value !== active;
+    button.disabled = !other;
+    put(current, other && active ? `${said(active)} is in force` : "");
+  };
   const dirty = () => [...fields.querySelectorAll("input")].filter((input) => (input.type === "checkbox" ? input.checked !== input.was : input.value !== input.was));
   select.addEventListener("change", refresh);
   fields.addEventListener("input", () => (save.disabled = !dirty().length));
@@ -125,7 +129,6 @@ function group(name, title, about, say, changed) {
       // The list follows what is in force, unless somebody is choosing.
       if (!active || select.value === active || document.activeElement !== select) select.value = chosen;
       active = chosen;
-      put(current, `${said(chosen)} is in force`);
       refresh();
     },
   };

@@ -37,12 +37,13 @@ async function open(context, url = base) {
 const live = (page) => page.waitForSelector("#status[data-state=live]");
 const frames = (page, more) => page.evaluate((more) => Number(document.body.dataset.frames ?? 0) + more, more)
   .then((wanted) => page.waitForFunction((wanted) => Number(document.body.dataset.frames) >= wanted, wanted));
-const tile = (page, name) => page.locator(".tile", { has: page.getByRole("heading", { name, exact: true }) }).locator("strong");
-const until = (page, name, test) => page.waitForFunction(([name, test]) => {
+/** Until a tile shows something, or nothing. */
+const until = (page, name, wanted) => page.waitForFunction(([name, wanted]) => {
   const tiles = [...document.querySelectorAll(".tile")];
   const text = tiles.find((tile) => tile.querySelector("h2").textContent === name)?.querySelector("strong").textContent ?? "";
-  return new Function("value", `return ${test}`)(Number(text.replaceAll(",", "")));
-}, [name, test]);
+  const value = Number(text.replaceAll(",", ""));
+  return wanted === "something" ? value > 0 : value === 0;
+}, [name, wanted]);
 
 /** Requests that go on until the scenario has seen enough. */
 function load(many = 6) {
@@ -86,11 +87,11 @@ const scenarios = {
     const page = await open(context);
     await live(page);
     const stop = load();
-    await until(page, "Tokens per second", "value > 0");
-    await until(page, "KV cache in use", "value > 0");
-    await until(page, "Batch size", "value > 0");
-    await until(page, "Requests per second", "value > 0");
-    await until(page, "Prefix-cache hits", "value > 0");
+    await until(page, "Tokens per second", "something");
+    await until(page, "KV cache in use", "something");
+    await until(page, "Batch size", "something");
+    await until(page, "Requests per second", "something");
+    await until(page, "Prefix-cache hits", "something");
     await page.waitForFunction(() => {
       const cells = document.querySelectorAll(".row[data-state=decode] .output");
       window.before ??= cells[0]?.textContent;
@@ -113,7 +114,7 @@ const scenarios = {
       await shoot(page, `dashboard-${scheme}-${width}`);
     }
     await stop();
-    await until(page, "Queue depth", "value === 0");
+    await until(page, "Queue depth", "nothing");
   },
 
   /** A switch made in the page is seen on /admin, and one made there is seen in the page. */
@@ -256,11 +257,11 @@ const scenarios = {
     await page.getByRole("button", { name: "Compare" }).click();
     await page.waitForSelector("#advice-verdict:not([hidden])");
     await frames(page, 2);
-    assert.equal(await overflow(page), 0);
     const wide = await page.evaluate(() => [...document.querySelectorAll("main *, aside *, .bar *")]
       .filter((one) => !one.closest(".scroll, .plot, .hidden, .opened .table, .switch input") && one.getBoundingClientRect().right > innerWidth + 1)
       .map((one) => one.outerHTML.slice(0, 80)));
     assert.deepEqual(wide, []);
+    assert.equal(await overflow(page), 0);
     await shoot(page, "dashboard-narrow-open");
     await stop();
   },
@@ -300,7 +301,7 @@ const scenarios = {
 
   /** Where a key is wanted it is asked for, again if it is wrong, and kept for this tab alone. */
   async keys(context) {
-    expected = (text) => /401/.test(text);
+    expected = (text) => /401|ERR_ABORTED/.test(text);
     await context.route(/\/admin\//, (route) => {
       if (route.request().headers().authorization === "Bearer right") return route.continue();
       const error = { message: "no", type: "authentication_error", param: null, code: "invalid_api_key" };

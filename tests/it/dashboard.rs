@@ -5,11 +5,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
-use crate::server::{Server, post, stream};
+use crate::server::{Server, post};
 
 /// The frames of `/admin/live`.
 async fn frames(server: &Server) -> impl StreamExt<Item = Value> + Unpin {
@@ -48,16 +50,25 @@ async fn the_stream_tells_of_requests_and_blocks_while_they_are_there_and_after(
     let all = map["blocks"].as_u64().expect("a number");
     assert!(all > 0 && digits(map, '0') as u64 * map["per_cell"].as_u64().unwrap() >= all, "nobody holds any: {map}");
 
-    let body = json!({"model": "storyteller", "prompt": "Once upon a time there was a fox who", "max_tokens": 4_000, "ignore_eos": true});
-    let begun = tokio::spawn(stream(server.at("/v1/completions"), body));
+    let url = server.at("/v1/completions");
+    let enough = Arc::new(AtomicBool::new(false));
+    let busy = (0..4).map(|_| tokio::spawn(keep_asking(url.clone(), enough.clone()))).collect::<Vec<_>>();
     let live = loop {
-        let frame = frames.next().await.expect("a frame");
-        let decodes = frame["requests"][0]["state"] == "decode" && frame["blocks"][0]["used"].as_u64() > Some(0);
-        if decodes {
+        seen(&mut frames, |frame| frame["requests"][0]["state"] == "decode").await;
+        // What is there now stays as it is, unless it ended just before.
+        post(server.at("/admin/pause"), json!({})).await;
+        let frame = seen(&mut frames, |frame| frame["engine"]["paused"] == true).await;
+        if frame["requests"][0]["state"] == "decode" {
             break frame;
         }
-        assert!(!begun.is_finished(), "it was never seen");
+        post(server.at("/admin/resume"), json!({})).await;
     };
+    enough.store(true, Ordering::Relaxed);
+    assert!(
+        live["blocks"][0]["used"].as_u64() > Some(0) || live["blocks"][0]["shared"].as_u64() > Some(0),
+        "{}",
+        live["blocks"]
+    );
     let request = &live["requests"][0];
     let kinds: Vec<&str> =
         request["phases"].as_array().unwrap().iter().map(|phase| phase[0].as_str().unwrap()).collect();
@@ -66,21 +77,42 @@ async fn the_stream_tells_of_requests_and_blocks_while_they_are_there_and_after(
     let id = request["id"].as_str().expect("an id").to_owned();
     let cancel = reqwest::Client::new().delete(server.at(&format!("/admin/requests/{id}")));
     assert_eq!(cancel.send().await.expect("an answer").status(), 200);
-    let ended = loop {
-        let frame = frames.next().await.expect("a frame");
-        if frame["requests"][0]["state"] == "ended" && frame["blocks"][0]["used"] == 0 {
-            break frame;
-        }
-    };
-    let request = &ended["requests"][0];
-    assert_eq!((&request["id"], &request["ended"]), (&json!(id), &json!("failed")));
+    post(server.at("/admin/resume"), json!({})).await;
+    for one in busy {
+        one.await.expect("it asked until it was enough");
+    }
+    let ended = seen(&mut frames, |frame| {
+        let map = &frame["blocks"][0];
+        frame["requests"][0]["state"] == "ended" && map["used"] == 0 && map["shared"] == 0
+    });
+    let ended = ended.await;
+    let request = ended["requests"].as_array().unwrap().iter().find(|one| one["id"] == id).expect("it is told of");
+    assert_eq!(request["ended"], "failed");
     assert!(request["generated_tokens"].as_u64() > Some(0), "{request}");
     let phases = request["phases"].as_array().unwrap();
     assert_eq!(phases[0][1], 0);
     assert!(phases.windows(2).all(|two| two[0][2] == two[1][1]), "without gaps: {request}");
     assert_eq!(phases.last().unwrap()[2], request["lasted_us"]);
-    assert!(ended["blocks"][0]["cached"].as_u64() > Some(0), "its blocks can be found");
-    drop(begun);
+    assert!(ended["blocks"][0]["cached"].as_u64() > Some(0), "what they computed can be found");
+}
+
+/// The first frame that is as wanted.
+async fn seen(frames: &mut (impl StreamExt<Item = Value> + Unpin), wanted: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let frame = frames.next().await.expect("a frame");
+        if wanted(&frame) {
+            return frame;
+        }
+    }
+}
+
+/// One request after the other. Those that are ended from outside are answered, too.
+async fn keep_asking(url: String, enough: Arc<AtomicBool>) {
+    let client = reqwest::Client::new();
+    let body = json!({"prompt": "Once upon a time there was a fox who", "max_tokens": 4_000, "ignore_eos": true});
+    while !enough.load(Ordering::Relaxed) {
+        client.post(&url).json(&body).send().await.expect("an answer").bytes().await.expect("a body");
+    }
 }
 
 /// A page that is left open does not hold up the end of the server, nor is its stream cut off.
