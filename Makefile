@@ -8,7 +8,7 @@ CLIENTS := openai==3.52.0 anthropic==2.12.0 langchain-openai==1.7.3 litellm==1.8
 NODE_CLIENTS := openai@6.49.0 playwright-core@1.65.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv dashboard bench bench-peers validate-simulator parity parity-goldens divergence docker clean
+.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv dashboard bench bench-peers bench-probes validate-simulator parity parity-goldens divergence docker clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -73,6 +73,10 @@ fmt: ## format the code
 bench: ## ratios, in one run: batch against one sequence, prefill against decode
 	$(CARGO) bench --locked --bench step
 	$(CARGO) bench --locked --bench stall
+
+bench-probes: ## how long /metrics and /health/* take while every processor computes; the goal is a p99 below 50 ms
+	$(CARGO) build --release --locked
+	$(PYTHON) benches/scrape.py --forebay $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
 # Ours and theirs in turns; writes docs/performance.md.
 bench-peers: ## beside llama.cpp: LLAMA_BENCH=path LLAMA_SERVER=path FILES="a-q4_k_m.gguf b-q8_0.gguf"

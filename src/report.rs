@@ -105,6 +105,9 @@ impl Fate {
     }
 }
 
+/// Places in a guess that are told apart.
+pub const POSITIONS: usize = 8;
+
 /// One forward pass in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepFacts {
@@ -122,6 +125,9 @@ pub struct StepFacts {
     /// Guesses that were computed, and those that were right.
     pub proposed: usize,
     pub accepted: usize,
+    /// Sequences that had guesses, and the guesses that were right by their place; the last place stands for all after it.
+    pub drafts: usize,
+    pub accepted_at: [u32; POSITIONS],
     /// Tokens drawn by sequences with a grammar, and those of them that had an alternative.
     pub constrained: usize,
     pub choices: usize,

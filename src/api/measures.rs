@@ -16,10 +16,13 @@ use crate::clock::{from_rfc3339, rfc3339};
 use crate::metrics::Metrics;
 use crate::metrics::timeline::{Percentiles, Point};
 use crate::request::{Priority, RequestError};
+use crate::store::Snapshot;
 use crate::workers::WorkerView;
 
 /// Rates of the present are those of so long.
 const LATELY_MS: i64 = 5_000;
+/// Samples of the store in one answer.
+const MOST_KEPT: usize = 2_000;
 
 pub fn routes() -> Vec<(&'static str, MethodRouter<Front>)> {
     vec![("/metrics/json", get(now)), ("/metrics/json/history", get(history))]
@@ -37,10 +40,24 @@ pub async fn history(Extract(front): Extract<Front>, uri: Uri) -> Result<Json<Va
     let mut query = Query::of(&uri)?;
     let since = query.take("since").map_or(Ok(i64::MIN), |text| moment(&text))?;
     query.finish()?;
+    // What is in memory begins with the process; before that, there is what the store kept.
+    let begins = front.metrics.history(i64::MIN).first().map_or(i64::MAX, |first| first.at_ms);
+    let kept = match since < begins {
+        true => front.store.snapshots(&front.instance, since, begins, MOST_KEPT).await.map_err(RequestError::from)?,
+        false => Vec::new(),
+    };
     let metrics = front.metrics.clone();
-    // A thousand objects and more: not on a thread that answers others.
-    let told = tokio::task::spawn_blocking(move || past(&metrics, since)).await;
+    // Thousands of objects, perhaps: not on a thread that answers others.
+    let told = tokio::task::spawn_blocking(move || past(&metrics, since, &kept)).await;
     Ok(Json(told.map_err(|_| RequestError::Internal)?))
+}
+
+/// One sample of what came after `since_ms`, for the store: when it ends, and how the history tells of it.
+pub fn snapshot(front: &Front, since_ms: i64) -> Option<(i64, String)> {
+    let metrics = &front.metrics;
+    let point = metrics.stretch(since_ms)?;
+    let before = metrics.sample_before(point.at_ms - i64::from(point.span_ms));
+    Some((point.at_ms, Value::Object(stretch(&point, before.as_ref(), metrics.block_size())).to_string()))
 }
 
 fn moment(text: &str) -> Result<i64, RequestError> {
@@ -62,23 +79,27 @@ pub fn document(front: &Front) -> Value {
     Value::Object(object)
 }
 
-fn past(metrics: &Metrics, since_ms: i64) -> Value {
+fn past(metrics: &Metrics, since_ms: i64, kept: &[Snapshot]) -> Value {
     let config = metrics.config();
     let block_size = metrics.block_size();
     let all = metrics.history(i64::MIN);
     let from = all.partition_point(|point| point.at_ms <= since_ms);
-    let one = |index: usize| {
-        let point = &all[index];
-        let mut object = told(point, index.checked_sub(1).map(|before| &all[before]), block_size);
-        object.insert("interval_ms".into(), json!(point.span_ms));
-        Value::Object(object)
-    };
+    let one =
+        |index: usize| Value::Object(stretch(&all[index], index.checked_sub(1).map(|before| &all[before]), block_size));
+    // One that cannot be read was written by another version; the rest is told without it.
+    let kept = kept.iter().filter_map(|kept| serde_json::from_str(&kept.body).ok());
     json!({
         "object": "list",
         "interval_ms": config.interval.as_millis(),
         "retention_s": config.retention.as_secs_f64(),
-        "data": (from..all.len()).map(one).collect::<Vec<_>>(),
+        "data": kept.chain((from..all.len()).map(one)).collect::<Vec<_>>(),
     })
+}
+
+fn stretch(point: &Point, before: Option<&Point>, block_size: i64) -> Map<String, Value> {
+    let mut object = told(point, before, block_size);
+    object.insert("interval_ms".into(), json!(point.span_ms));
+    object
 }
 
 /// A point, with rates since the one before it.
@@ -174,6 +195,8 @@ mod tests {
         metrics.sample(clock.unix_millis());
         clock.advance(Micros::from_millis(4_000));
         metrics.admitted(3, 40);
+        metrics.prompt_computed(30, 0);
+        metrics.prompt_cached(10);
         metrics.released([Micros(1), Micros(1), Micros(1)].into_iter(), "full");
         metrics.queue([0, 1, 0, 0, 0], 0.0);
         metrics.running([0, 0, 2, 0, 0]);
@@ -213,6 +236,15 @@ mod tests {
             let part = scene.send(get_request(&format!("/metrics/json/history?since={since}"))).await.json();
             assert_eq!(part["data"], json!([last]), "{since}");
         }
+        // Of an earlier life of this server.
+        let kept = Snapshot { at_ms: 1_699_999_000_000, body: r#"{"timestamp":"before"}"#.into() };
+        scene.state.store.keep_snapshot("test:1", &kept, 0).await.unwrap();
+        let all = scene.send(get_request("/metrics/json/history")).await.json();
+        assert_eq!((all["data"].as_array().unwrap().len(), &all["data"][0]["timestamp"]), (31, &json!("before")));
+        let (at_ms, body) = snapshot(&scene.state.front, 1_700_000_001_900).unwrap();
+        let whole: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((at_ms, &whole["interval_ms"]), (1_700_000_002_900, &json!(1_000)));
+        assert_eq!((&whole["throughput_rps"], &whole["requests_queued"]), (&json!(10.0), &json!(29)));
         let (status, error) = {
             let answer = scene.send(get_request("/metrics/json/history?since=yesterday")).await;
             (answer.status, answer.error())

@@ -14,7 +14,9 @@ use http_body::{Frame, SizeHint};
 
 use super::Front;
 use super::error::ErrorCode;
+use crate::clock::Clock;
 use crate::metrics::{Metrics, Outcome, Route};
+use crate::units::Micros;
 
 /// Prometheus' text format.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "probes", responses((status = 200, description = "All series", body = String, content_type = "text/plain")))]
@@ -62,7 +64,11 @@ pub async fn layer(Extract(state): Extract<Front>, request: Request, next: Next)
     let began = state.clock.now();
     let route = route(request.uri().path());
     // Dropped with this future when the client leaves before there is an answer.
-    let mut pending = Pending { metrics: state.metrics.clone(), route, outcome: Some(Outcome::Cancelled) };
+    let pending = |outcome| {
+        let (metrics, clock) = (state.metrics.clone(), state.clock.clone());
+        Pending { metrics, clock, began, route, outcome }
+    };
+    let mut unanswered = pending(Some(Outcome::Cancelled));
     let mut response = next.run(request).await;
     if let Some(ErrorCode(code)) = response.extensions().get() {
         state.metrics.error(code, route);
@@ -72,10 +78,9 @@ pub async fn layer(Extract(state): Extract<Front>, request: Request, next: Next)
         let millis = state.clock.now().since(began).0 / 1_000;
         response.headers_mut().insert("openai-processing-ms", HeaderValue::from(millis));
     }
-    pending.outcome = None;
-    let counted = Pending { metrics: state.metrics.clone(), route, outcome: Some(Outcome::Cancelled) };
-    let success = outcome(response.status());
-    response.map(|inner| Body::new(Counted { inner, pending: counted, success, fault }))
+    unanswered.outcome = None;
+    let (pending, success) = (pending(Some(Outcome::Cancelled)), outcome(response.status()));
+    response.map(|inner| Body::new(Counted { inner, pending, success, fault }))
 }
 
 fn outcome(status: StatusCode) -> Outcome {
@@ -91,6 +96,8 @@ fn outcome(status: StatusCode) -> Outcome {
 /// Counts a request when dropped, as whatever it has come to by then.
 struct Pending {
     metrics: Arc<Metrics>,
+    clock: Clock,
+    began: Micros,
     route: Route,
     outcome: Option<Outcome>,
 }
@@ -98,7 +105,7 @@ struct Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(outcome) = self.outcome {
-            self.metrics.request(self.route, outcome);
+            self.metrics.request(self.route, outcome, self.clock.now().since(self.began));
         }
     }
 }

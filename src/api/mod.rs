@@ -62,6 +62,7 @@ pub use admin::live::Feed;
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use inside::answerer;
+pub use measures::snapshot;
 pub use replay::Replays;
 pub use serve::{ServeConfig, serve};
 
@@ -87,6 +88,8 @@ pub struct Front {
     pub canaries: Canaries,
     /// What the dashboard is shown.
     pub live: Feed,
+    /// This server among those that share a store: its host's name and port.
+    pub instance: Arc<str>,
 }
 
 /// What the handlers of the server's own model share. Cheap to clone.

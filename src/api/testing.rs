@@ -88,6 +88,7 @@ impl Scene {
             drain: Arc::default(),
             canaries: Arc::default(),
             live: Arc::default(),
+            instance: "test:1".into(),
         };
         let state = State { front, generator, replays: Arc::default() };
         Scene { state, heartbeat, commands, tokenizer }

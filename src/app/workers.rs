@@ -48,6 +48,9 @@ pub fn start(config: &Config, clock: &Clock) -> Result<Workers, Failure> {
     });
     let fingerprint = served.as_ref().map_or_else(|| "fp_relay".to_owned(), |served| served.fingerprint.clone());
     let generator = served.map(|served| served.generator(config, pool.clone()));
+    if let Some(generator) = &generator {
+        shared.metrics.serves(generator.model_id());
+    }
     Ok(Workers { pool, generator, shared, fingerprint })
 }
 

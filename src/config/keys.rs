@@ -31,8 +31,6 @@ pub enum Kind {
     /// A part of a whole, above 0 and at most 1.
     Share,
     OneOf(&'static [&'static str]),
-    /// Known, documented, and refused when set: what it belongs to is not in this version.
-    NotYet(&'static str),
 }
 
 /// One key of the configuration.
@@ -385,6 +383,24 @@ pub const KEYS: &[Key] = &[
         "how long samples are kept, the older ones ten and more at a time",
     ),
     key(
+        "metrics.compat",
+        "vllm",
+        Kind::List,
+        "whose names /metrics has beside ours: a list of vllm and llama-server, or none",
+    ),
+    key(
+        "metrics.snapshot_interval",
+        "1m",
+        Kind::Duration { min_ms: 0, max_ms: 24 * HOUR },
+        "between two samples that are written to the store; 0s writes none",
+    ),
+    key(
+        "metrics.snapshot_retention",
+        "168h",
+        Kind::Duration { min_ms: MINUTE, max_ms: 366 * 24 * HOUR },
+        "how long the store keeps them; at most 100000 of each server",
+    ),
+    key(
         "store.url",
         "sqlite:forebay.db",
         Kind::Text,
@@ -482,7 +498,6 @@ impl Kind {
             Kind::Number { min, max } => format!("a number from {min} to {max}"),
             Kind::Share => "a number above 0 and at most 1".into(),
             Kind::OneOf(names) => format!("one of {}", names.join(", ")),
-            Kind::NotYet(feature) => format!("not set: {feature} are not in this version"),
         }
     }
 }

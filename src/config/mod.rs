@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
 use crate::jobs;
-use crate::metrics;
+use crate::metrics::{self, Compat};
 use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions, Quantised};
 use crate::request::Pooling;
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
@@ -166,8 +166,6 @@ pub enum LogFormat {
 pub enum ConfigError {
     #[error("unknown key {key} ({origin}){}", similar.map(|key| format!("; did you mean {key}?")).unwrap_or_default())]
     UnknownKey { key: String, origin: Origin, similar: Option<&'static str> },
-    #[error("{key} ({origin}) cannot be set: {feature} are not in this version of Forebay; remove the key")]
-    NotYet { key: String, origin: Origin, feature: &'static str },
     #[error("{key} = {value:?} ({origin}) is not allowed: it must be {allowed}")]
     BadValue { key: &'static str, value: String, origin: Origin, allowed: String },
     #[error("{section}.{param} contradicts another key: {message}")]
@@ -190,9 +188,8 @@ pub struct Loaded {
 impl Loaded {
     /// `key = value  # origin`, a line per key that may be set.
     pub fn describe(&self) -> String {
-        let settable = |name: &str| keys::find(name).is_some_and(|key| !matches!(key.kind, keys::Kind::NotYet(_)));
-        let entries = self.merged.iter().filter(|(name, _)| settable(name));
-        entries
+        self.merged
+            .iter()
             .map(|(name, entry)| format!("{name} = {}  # {}\n", store::without_password(&entry.text), entry.origin))
             .collect()
     }
@@ -277,12 +274,28 @@ fn metrics_config(read: &Reader) -> Result<metrics::Config, ConfigError> {
         interval: read.micros("metrics.collection_interval")?,
         percentile_window: read.integer("metrics.percentile_window_size")? as usize,
         retention: read.micros("metrics.history_retention")?,
+        compat: compat(read)?,
+        kept_every: Some(read.micros("metrics.snapshot_interval")?).filter(|every| *every > Micros::ZERO),
+        kept_for: read.micros("metrics.snapshot_retention")?,
     };
     if config.retention < config.interval {
         let message = "is shorter than metrics.collection_interval".to_owned();
         return Err(ConfigError::Contradiction { section: "metrics", param: "history_retention", message });
     }
     Ok(config)
+}
+
+/// A list of other servers' names, or `none`.
+fn compat(read: &Reader) -> Result<Vec<Compat>, ConfigError> {
+    const KEY: &str = "metrics.compat";
+    let named = read.list(KEY);
+    if named == ["none"] {
+        return Ok(Vec::new());
+    }
+    let one = |name: &String| Compat::ALL.into_iter().find(|compat| compat.name() == name);
+    let all: Option<Vec<Compat>> = named.iter().map(one).collect();
+    let all = all.filter(|all| !all.is_empty());
+    all.ok_or_else(|| read.refuse(KEY, "none, or a list of vllm and llama-server".to_owned()))
 }
 
 fn store_config(read: &Reader) -> Result<store::Config, ConfigError> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use config::{Config, Environment, File, FileFormat, Value, ValueKind};
 
 use super::ConfigError;
-use super::keys::{self, KEYS, Kind};
+use super::keys::{self, KEYS};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Entry {
 /// One entry per key.
 pub type Merged = BTreeMap<&'static str, Entry>;
 
-/// Merges the layers; an unknown key anywhere is an error, and so is one whose feature is not there yet.
+/// Merges the layers; an unknown key anywhere is an error.
 pub fn merge(
     file: Option<&Path>,
     environment: BTreeMap<String, String>,
@@ -65,9 +65,6 @@ fn put(merged: &mut Merged, name: &str, text: String, origin: Origin) -> Result<
     let Some(key) = keys::find(name) else {
         return Err(unknown(name, origin));
     };
-    if let Kind::NotYet(feature) = key.kind {
-        return Err(ConfigError::NotYet { key: name.into(), origin, feature });
-    }
     merged.insert(key.name, Entry { text, origin });
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::*;
-use keys::{KEYS, Kind};
+use keys::KEYS;
 
 fn yaml(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");
@@ -156,14 +156,6 @@ fn how_many_loops_there_are_follows_from_what_answers() {
 }
 
 #[test]
-fn keys_of_features_that_are_not_there_are_refused_with_a_reason() {
-    for key in KEYS.iter().filter(|key| matches!(key.kind, Kind::NotYet(_))) {
-        let message = refused(None, &[(&keys::env_name(key.name), key.default)], &[]);
-        assert!(message.contains(key.name) && message.contains("not in this version"), "{message}");
-    }
-}
-
-#[test]
 fn a_file_that_cannot_be_read_or_parsed_is_named() {
     let missing = load(Some(Path::new("/nowhere/forebay.yaml")), BTreeMap::new(), &[]);
     assert!(missing.expect_err("missing").to_string().contains("/nowhere/forebay.yaml"));
@@ -180,7 +172,7 @@ fn only_loopback_is_bound_without_saying_so() {
     assert!(load_all(None, &[], &["--host", "::1"]).is_ok());
 }
 
-/// config.yaml documents every key with its default: keys that may be set as they are, the others commented out.
+/// config.yaml documents every key with its default.
 #[test]
 fn the_shipped_file_documents_every_key_with_its_default() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config.yaml");
@@ -191,12 +183,9 @@ fn the_shipped_file_documents_every_key_with_its_default() {
         assert_eq!(entry.text, key.default, "{}", key.name);
         let leaf = key.name.rsplit('.').next().expect("a name");
         let set = matches!(entry.origin, Origin::File(_));
-        match key.kind {
-            Kind::NotYet(_) => {
-                assert!(text.contains(&format!("# {leaf}: {}", key.default)), "{} must stand as a comment", key.name);
-            }
-            _ if key.default.is_empty() => assert!(text.contains(&format!("{leaf}:")), "{}", key.name),
-            _ => assert!(set, "{} is missing", key.name),
+        match key.default.is_empty() {
+            true => assert!(text.contains(&format!("{leaf}:")), "{}", key.name),
+            false => assert!(set, "{} is missing", key.name),
         }
     }
 }

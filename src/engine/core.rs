@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::kv::BlockPool;
-use crate::report::{BlockUse, Decision, Fate, Miss, SequenceView, Snapshot, StepFacts, StepReport};
+use crate::report::{BlockUse, Decision, Fate, Miss, POSITIONS, SequenceView, Snapshot, StepFacts, StepReport};
 use crate::request::{Event, Request, RequestError};
 use crate::scheduler::thermal::Level;
 use crate::scheduler::{self, Backlog, Found, Outlook, PlannedAhead, Scheduler, StepCost, StepLoad, StepPlan};
@@ -210,6 +210,8 @@ impl<E: Executor> Core<E> {
             prefix_queries,
             prefix_hits,
             proposed: plan.chunks.iter().map(|chunk| chunk.proposed as usize).sum(),
+            drafts: plan.chunks.iter().filter(|chunk| chunk.proposed > 0).count(),
+            accepted_at: accepted_at(&output),
             constrained: output.guidance.iter().map(|(_, guidance)| guidance.drawn).sum(),
             choices: output.guidance.iter().map(|(_, guidance)| guidance.choices).sum(),
             accepted: output.outcomes.len().saturating_sub(plan.chunks.iter().filter(|chunk| chunk.sample).count()),
@@ -297,6 +299,22 @@ impl<E: Executor> Core<E> {
             ..Snapshot::default()
         }
     }
+}
+
+/// Tokens of a sequence after its first in a step were guesses: by their place.
+fn accepted_at(output: &StepOutput) -> [u32; POSITIONS] {
+    let mut counts = [0; POSITIONS];
+    let mut place = 0;
+    for pair in output.outcomes.windows(2) {
+        // A sequence's outcomes stand together.
+        if pair[0].0 == pair[1].0 {
+            counts[place.min(POSITIONS - 1)] += 1;
+            place += 1;
+        } else {
+            place = 0;
+        }
+    }
+    counts
 }
 
 /// What a plan decided, for the traces.

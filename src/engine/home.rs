@@ -21,7 +21,7 @@ use super::executor::Executor;
 use super::heartbeat::Heartbeat;
 use super::history::{History, Record};
 use super::inbox::Inbox;
-use super::outlet::Outlets;
+use super::outlet::{Opening, Outlets};
 use super::permit::{Closed, Gate};
 use super::stats::{EngineStats, LiveSequence, Recent, WindowStats};
 use super::tape::{Entry, Planned};
@@ -219,8 +219,8 @@ impl Home {
         let mut requests = Vec::with_capacity(group.len());
         let mut waiting = Vec::with_capacity(group.len());
         for Submission { request, events, permit } in group {
-            let prompt_tokens = request.prompt().len();
-            waiting.push((request.id(), events, permit, request.origin().clone(), request.priority(), prompt_tokens));
+            let lengths = (request.prompt().len(), request.max_tokens() as usize);
+            waiting.push((request.id(), events, permit, request.origin().clone(), request.priority(), lengths));
             requests.push(request);
         }
         let prompt_tokens = requests.iter().map(|request| request.prompt().len()).sum();
@@ -232,12 +232,13 @@ impl Home {
         let predicted = predicted?;
         self.metrics.admitted(waiting.len(), prompt_tokens);
         let mut accepted = Accepted::default();
-        for (seq, events, permit, origin, priority, prompt_tokens) in waiting {
+        for (seq, events, permit, origin, priority, (prompt_tokens, max_tokens)) in waiting {
             self.history.begin(seq, priority, prompt_tokens as u32, now);
             accepted.predicted_ttft = predicted.map(|until| (now + until).since(origin.received));
             self.traces.begin(seq, origin, priority, prompt_tokens as u32);
             self.traces.note(seq, Decision::Queued { depth, predicted_ttft: accepted.predicted_ttft }, now);
-            self.outlets.open(seq, events, permit, predicted.map(|until| now + until), now);
+            let predicted = predicted.map(|until| now + until);
+            self.outlets.open(seq, Opening { events, permit, predicted, prompt_tokens, max_tokens }, now);
         }
         Ok(accepted)
     }
@@ -362,7 +363,7 @@ impl Home {
                 passed_by_priority: released.passed_by_priority,
                 passed_by_fairness: released.passed_by_fairness,
             };
-            self.outlets.seated(released.request.id());
+            self.outlets.seated(released.request.id(), now);
             self.traces.note(released.request.id(), decision, now);
             requests.push(released.request);
         }

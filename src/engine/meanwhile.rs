@@ -98,6 +98,7 @@ impl Home {
             );
         }
         for (seq, decision) in report.decisions {
+            self.outlets.decided(seq, &decision, &self.metrics);
             self.traces.note(seq, decision, now);
         }
         for (seq, event) in report.events {

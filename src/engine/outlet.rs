@@ -6,8 +6,9 @@ use std::ops::Bound;
 
 use tokio::sync::mpsc;
 
-use crate::metrics::Metrics;
-use crate::request::Event;
+use crate::metrics::{Life, Metrics, Progress};
+use crate::report::Decision;
+use crate::request::{Event, FinishReason};
 use crate::units::{Micros, SeqId};
 
 use super::permit::Permit;
@@ -24,6 +25,22 @@ struct Outlet {
     predicted: Option<Micros>,
     /// Held while the request is queued.
     permit: Option<Permit>,
+    released: Option<Micros>,
+    first_token: Option<Micros>,
+    prompt: Progress,
+    prompt_tokens: usize,
+    max_tokens: usize,
+    generated: usize,
+}
+
+/// A sequence that was acknowledged.
+pub struct Opening {
+    pub events: mpsc::Sender<Event>,
+    pub permit: Permit,
+    /// When its first token is expected.
+    pub predicted: Option<Micros>,
+    pub prompt_tokens: usize,
+    pub max_tokens: usize,
 }
 
 /// What happened to a sequence beside what its client hears.
@@ -34,6 +51,20 @@ pub enum Heard {
     FirstToken(Micros),
     NextToken,
     Ended,
+}
+
+impl Outlet {
+    fn life(&self, now: Micros) -> Life {
+        let since = |at: Micros| at.since(self.submitted);
+        Life {
+            prompt_tokens: self.prompt_tokens,
+            generated_tokens: self.generated,
+            max_tokens: self.max_tokens,
+            released: since(self.released.unwrap_or(self.submitted)),
+            first_token: self.first_token.map(since),
+            last_token: since(self.last_token.unwrap_or(now)),
+        }
+    }
 }
 
 /// All sequences that were acknowledged and have not ended, queued ones included.
@@ -47,23 +78,43 @@ pub struct Outlets {
 }
 
 impl Outlets {
-    pub fn open(
-        &mut self,
-        seq: SeqId,
-        events: mpsc::Sender<Event>,
-        permit: Permit,
-        predicted: Option<Micros>,
-        now: Micros,
-    ) {
-        let outlet = Outlet { events, submitted: now, last_token: None, predicted, permit: Some(permit) };
+    pub fn open(&mut self, seq: SeqId, opening: Opening, now: Micros) {
+        let Opening { events, permit, predicted, prompt_tokens, max_tokens } = opening;
+        let outlet = Outlet {
+            events,
+            submitted: now,
+            last_token: None,
+            predicted,
+            permit: Some(permit),
+            released: None,
+            first_token: None,
+            prompt: Progress::new(prompt_tokens),
+            prompt_tokens,
+            max_tokens,
+            generated: 0,
+        };
         self.open.insert(seq, outlet);
     }
 
     /// The sequence has left the queue: its place is free.
-    pub fn seated(&mut self, seq: SeqId) {
+    pub fn seated(&mut self, seq: SeqId, now: Micros) {
         if let Some(outlet) = self.open.get_mut(&seq) {
             outlet.permit = None;
+            outlet.released = Some(now);
             self.seated.insert(seq);
+        }
+    }
+
+    /// What was decided for a sequence may have brought its prompt further.
+    pub fn decided(&mut self, seq: SeqId, decision: &Decision, metrics: &Metrics) {
+        let Some(outlet) = self.open.get_mut(&seq) else { return };
+        match *decision {
+            Decision::Admitted { cached_tokens, .. } => metrics.prompt_cached(outlet.prompt.found(cached_tokens)),
+            Decision::Prefill { from, to } => {
+                let (new, again) = outlet.prompt.computed(from as usize, to as usize);
+                metrics.prompt_computed(new, again);
+            }
+            _ => {}
         }
     }
 
@@ -73,22 +124,32 @@ impl Outlets {
         let outlet = self.open.get_mut(&seq)?;
         let heard = match &event {
             Event::Admitted { .. } => Heard::Admitted,
-            Event::Token(_) | Event::Embedded(_) => match outlet.last_token.replace(now) {
-                None => {
-                    let ttft = now.since(outlet.submitted);
-                    metrics.first_token(ttft, outlet.predicted.map(|at| at.since(outlet.submitted)), now);
-                    Heard::FirstToken(ttft)
+            Event::Token(_) | Event::Embedded(_) => {
+                outlet.generated += 1;
+                outlet.first_token.get_or_insert(now);
+                match outlet.last_token.replace(now) {
+                    None => {
+                        let ttft = now.since(outlet.submitted);
+                        metrics.first_token(ttft, outlet.predicted.map(|at| at.since(outlet.submitted)), now);
+                        Heard::FirstToken(ttft)
+                    }
+                    Some(before) => {
+                        metrics.next_token(now.since(before), now);
+                        Heard::NextToken
+                    }
                 }
-                Some(before) => {
-                    metrics.next_token(now.since(before), now);
-                    Heard::NextToken
-                }
-            },
+            }
             Event::Finished(reason) => {
+                let completed = *reason != FinishReason::Abort;
+                metrics.prompt_ended(outlet.prompt.missing(), completed);
+                if completed {
+                    metrics.lived(&outlet.life(now));
+                }
                 metrics.finished(*reason, now.since(outlet.submitted), now);
                 Heard::Ended
             }
             Event::Failed(_) => {
+                metrics.prompt_ended(outlet.prompt.missing(), false);
                 metrics.failed();
                 Heard::Ended
             }
@@ -141,11 +202,12 @@ mod tests {
         for seq in 0..count {
             let (events, client) = mpsc::channel(4);
             let permit = gate.enter(1, 1, 0.5).unwrap();
-            outlets.open(SeqId(seq as u64), events, permit, None, Micros::ZERO);
+            let opening = Opening { events, permit, predicted: None, prompt_tokens: 1, max_tokens: 1 };
+            outlets.open(SeqId(seq as u64), opening, Micros::ZERO);
             clients.push(client);
         }
         let last = SeqId(count as u64 - 1);
-        outlets.seated(last);
+        outlets.seated(last, Micros::ZERO);
         assert_eq!(outlets.gone(), vec![]);
         drop(clients);
         let mut seen = BTreeSet::new();

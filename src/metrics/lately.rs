@@ -18,11 +18,13 @@ pub(super) enum Time {
 /// p50, p90, p99, p99.9.
 const PARTS: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
-/// Shared by all loops. Each lock guards one value for the length of one addition, or of one look.
+/// Shared by all loops. The locks of `times` are held for one addition or one copy; loops take no others.
 #[derive(Debug)]
 pub(super) struct Lately {
     /// By [`Time`].
     times: [Mutex<Reservoir>; 3],
+    /// The same: what they said last, after so many additions. A server at rest is asked ten times a second, too.
+    told: [Mutex<(u64, Percentiles)>; 3],
     timeline: Mutex<Timeline>,
     config: Config,
 }
@@ -33,6 +35,7 @@ impl Lately {
         let millis = |time: Micros| time.as_millis();
         Lately {
             times: [1, 2, 3].map(reservoir),
+            told: Default::default(),
             timeline: Mutex::new(Timeline::new(millis(config.interval), millis(config.retention))),
             config: config.clone(),
         }
@@ -47,9 +50,18 @@ impl Lately {
     }
 
     fn percentiles(&self, what: Time) -> Percentiles {
-        // Sorted outside the lock: an engine loop may be about to add.
-        let reservoir = lock(&self.times[what as usize]).clone();
-        reservoir.percentiles(PARTS).map(|all| all.map(|one| one as f32))
+        let mut told = lock(&self.told[what as usize]);
+        let reservoir = {
+            let times = lock(&self.times[what as usize]);
+            if times.added() == told.0 {
+                return told.1;
+            }
+            // Sorted outside this lock: an engine loop may be about to add.
+            times.clone()
+        };
+        let percentiles = reservoir.percentiles(PARTS).map(|all| all.map(|one| one as f32));
+        *told = (reservoir.added(), percentiles);
+        percentiles
     }
 }
 
@@ -75,7 +87,7 @@ impl Metrics {
                 broken: self.cancelled.get() + self.failed.get(),
                 batches,
                 batched,
-                prompt_tokens: self.prompt_tokens.get(),
+                prompt_tokens: self.prompt_done(),
                 generation_tokens: self.generation_tokens.get(),
                 cache_queries: self.prefix_queries.get(),
                 cache_hits: self.prefix_hits.get(),
@@ -100,6 +112,7 @@ impl Metrics {
 
     /// Adds the present to the history. To be called at each interval, and by one only.
     pub fn sample(&self, at_ms: i64) {
+        self.process.refresh(at_ms);
         let mut point = self.look(at_ms);
         let mut timeline = lock(&self.lately.timeline);
         let Some(before) = timeline.newest().map(|newest| newest.at_ms) else {
@@ -117,6 +130,11 @@ impl Metrics {
     /// Samples that end after `since_ms`, oldest first, the older ones in coarser steps.
     pub fn history(&self, since_ms: i64) -> Vec<Point> {
         lock(&self.lately.timeline).since(since_ms)
+    }
+
+    /// All samples that end after `since_ms` as one.
+    pub fn stretch(&self, since_ms: i64) -> Option<Point> {
+        lock(&self.lately.timeline).whole(since_ms)
     }
 
     /// The newest sample that is as old as `at_ms`, or the oldest of the recent ones.
@@ -140,6 +158,7 @@ mod tests {
         let metrics = Metrics::new();
         metrics.sample(1_000);
         metrics.admitted(2, 30);
+        metrics.prompt_computed(20, 5);
         metrics.released([Micros(1), Micros(2)].into_iter(), "full");
         metrics.queue([0, 3, 0, 0, 1], 0.0);
         metrics.first_token(Micros::from_millis(40), None, Micros(50_000));
@@ -150,6 +169,7 @@ mod tests {
         assert_eq!((after.at_ms, after.span_ms), (1_100, 100));
         let told = after.totals;
         assert_eq!((told.queued, told.completed, told.batches, told.batched), (2, 1, 1, 2));
+        assert_eq!(told.prompt_tokens, 20, "what was computed, not what was queued");
         assert_eq!(after.levels.queued, [0.0, 3.0, 0.0, 0.0, 1.0]);
         assert_eq!(after.latencies.ttft, Some([40.0; 4]));
         assert_eq!(after.latencies.whole, Some([90.0; 4]));

@@ -1,31 +1,42 @@
 //! What the server counts, as typed handles resolved at start: recording is a few atomic additions and never a lookup by
 //! name (the two exceptions, errors by code and requests by route, are per request, not per token).
 //!
-//! Conservation: admitted = finished (stop, length) + cancelled (abort) + failed + live, at any moment between two calls.
-//! The names are in `prometheus.rs`. The `vllm:` twins have the same values; each gauge has exactly one series, since
-//! endpoint pickers read only one.
+//! Conservation, at any moment between two calls: admitted = finished (stop, length) + cancelled (abort) + failed + live, and
+//! prompt tokens = computed + cached + abandoned + pending.
+//!
+//! ```text
+//! prometheus.rs names, help texts, buckets      compat.rs  other servers' names for the same
+//! text.rs       the text of /metrics            lately.rs  what /metrics/json needs beside it:
+//! life.rs       a sequence's life in numbers    reservoir.rs P percentiles, timeline.rs P the past
+//! ```
 
+mod compat;
 mod lately;
+mod life;
 mod part;
 mod prometheus;
 mod reservoir;
 mod route;
 mod selected;
+mod text;
 pub mod timeline;
 mod workers;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ::prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
 
-use crate::report::{Fate, Snapshot, StepReport};
+use crate::report::{Fate, POSITIONS, Snapshot, StepReport};
 use crate::request::{CLASSES, FinishReason};
 use crate::units::Micros;
 
+pub use compat::Compat;
 use lately::{Lately, Time};
+pub use life::{Life, Progress};
 use part::{Live, Part};
 pub use route::{Outcome, Route};
 use selected::Selected;
+use text::Process;
 use workers::WorkerFamilies;
 pub use workers::WorkerMetrics;
 
@@ -44,10 +55,24 @@ pub struct Metrics {
     failed: IntCounter,
     live: Live,
     prompt_tokens: IntCounter,
+    /// Computed, found in the cache.
+    prompt_by_source: [IntCounter; 2],
+    prompt_abandoned: IntCounter,
+    prompt_pending: Live,
+    recomputed: IntCounter,
     generation_tokens: IntCounter,
     time_to_first_token: Histogram,
     inter_token_latency: Histogram,
     e2e_latency: Histogram,
+    prefill_time: Histogram,
+    decode_time: Histogram,
+    inference_time: Histogram,
+    time_per_token: Histogram,
+    request_prompt_tokens: Histogram,
+    request_generation_tokens: Histogram,
+    request_max_tokens: Histogram,
+    /// Tokens of the longest sequence; not shown among ours.
+    longest: IntGauge,
     running: Part,
     waiting: Part,
     /// Blocks in use, all blocks, and those with content that can be found.
@@ -60,6 +85,9 @@ pub struct Metrics {
     prefix_hits: IntCounter,
     spec_proposed: IntCounter,
     spec_accepted: IntCounter,
+    spec_drafts: IntCounter,
+    /// By place in the guess, the last one standing for all after it.
+    spec_positions: [IntCounter; POSITIONS],
     /// With an alternative, without one.
     grammar_tokens: [IntCounter; 2],
     steps: IntCounter,
@@ -75,6 +103,11 @@ pub struct Metrics {
     flushed_requests: Histogram,
     queue_time: Histogram,
     queue_depth: [Part; CLASSES],
+    queue_total: Part,
+    released_size: Histogram,
+    /// By outcome, of requests that ask the model.
+    asked: [IntCounter; Outcome::ALL.len()],
+    request_ms: Histogram,
     /// In millionths per second; not shown itself.
     drained: Part,
     drain_rate: Gauge,
@@ -87,6 +120,8 @@ pub struct Metrics {
     thermal_level: IntGauge,
     workers: WorkerFamilies,
     lately: Arc<Lately>,
+    model: Arc<OnceLock<String>>,
+    process: Process,
 }
 
 /// What is kept for `/metrics/json`.
@@ -98,6 +133,11 @@ pub struct Config {
     pub percentile_window: usize,
     /// How long samples are kept.
     pub retention: Micros,
+    /// Whose names `/metrics` has beside ours.
+    pub compat: Vec<Compat>,
+    /// Between two samples that go to the store, and how long it keeps them.
+    pub kept_every: Option<Micros>,
+    pub kept_for: Micros,
 }
 
 impl Default for Config {
@@ -106,6 +146,9 @@ impl Default for Config {
             interval: Micros::from_millis(100),
             percentile_window: 1_000,
             retention: Micros::from_millis(3_600_000),
+            compat: vec![Compat::Vllm],
+            kept_every: Some(Micros::from_millis(60_000)),
+            kept_for: Micros::from_millis(7 * 24 * 3_600_000),
         }
     }
 }
@@ -116,6 +159,7 @@ impl Metrics {
         self.admitted.inc_by(sequences as u64);
         self.live.part.add(sequences as i64);
         self.prompt_tokens.inc_by(prompt_tokens as u64);
+        self.prompt_pending.part.add(prompt_tokens as i64);
     }
 
     /// A sequence's first token, this long after it was queued.
@@ -135,12 +179,14 @@ impl Metrics {
     pub fn released(&self, waits: impl ExactSizeIterator<Item = Micros>, cause: &str) {
         self.batches.with_label_values(&[cause]).inc();
         self.flushed_requests.observe(waits.len() as f64);
+        self.released_size.observe(waits.len() as f64);
         waits.for_each(|wait| self.queue_time.observe(wait.as_secs_f64()));
     }
 
     /// Queued requests by priority, highest first, and how fast the queue drains.
     pub fn queue(&self, depths: [usize; CLASSES], drained_per_s: f64) {
         self.queue_depth.iter().zip(depths).for_each(|(gauge, depth)| gauge.set(depth as i64));
+        self.queue_total.set(depths.iter().sum::<usize>() as i64);
         self.drained.set((drained_per_s * 1e6) as i64);
         self.drain_rate.set(self.drained.sum() as f64 / 1e6);
     }
@@ -220,6 +266,8 @@ impl Metrics {
             self.prefix_hits.inc_by(facts.prefix_hits as u64);
             self.spec_proposed.inc_by(facts.proposed as u64);
             self.spec_accepted.inc_by(facts.accepted as u64);
+            self.spec_drafts.inc_by(facts.drafts as u64);
+            self.spec_positions.iter().zip(facts.accepted_at).for_each(|(at, count)| at.inc_by(count.into()));
             self.grammar_tokens[0].inc_by(facts.choices as u64);
             self.grammar_tokens[1].inc_by(facts.constrained.saturating_sub(facts.choices) as u64);
             self.batch_size.observe(facts.sequences as f64);
@@ -241,9 +289,13 @@ impl Metrics {
         self.kv_usage.set(used as f64 / total.max(1) as f64);
     }
 
-    /// An HTTP request has ended, its body included.
-    pub fn request(&self, route: Route, outcome: Outcome) {
+    /// An HTTP request has ended, its body included, so long after its head came.
+    pub fn request(&self, route: Route, outcome: Outcome, took: Micros) {
         self.requests[route as usize][outcome as usize].inc();
+        if route.asks_the_model() {
+            self.asked[outcome as usize].inc();
+            self.request_ms.observe(took.as_secs_f64() * 1e3);
+        }
     }
 
     /// An error object was sent, whole or inside a stream. `code` comes from the table in `api/error.rs`.
@@ -255,9 +307,14 @@ impl Metrics {
         self.panics.inc();
     }
 
-    /// The text exposition format, process metrics and `vllm:` twins included.
+    /// The name of the model that is served; the first counts.
+    pub fn serves(&self, model: &str) {
+        let _ = self.model.set(model.to_owned());
+    }
+
+    /// The text exposition format, process metrics and other servers' names included.
     pub fn render(&self) -> String {
-        prometheus::render(&self.registry)
+        text::render(self)
     }
 }
 
@@ -285,5 +342,7 @@ impl Metrics {
     }
 }
 
+#[cfg(test)]
+mod docs;
 #[cfg(test)]
 mod tests;

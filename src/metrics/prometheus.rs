@@ -1,9 +1,9 @@
-//! Names, help texts, buckets, and the text of `/metrics`.
+//! Names, help texts, buckets.
 
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder, proto::MetricFamily,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::lately::Lately;
 use super::part::{Live, Part};
 use super::selected::Selected;
+use super::text::Process;
 use super::workers::WorkerFamilies;
 use super::{Config, Metrics, Outcome, Route};
 use crate::report::Fate;
@@ -23,37 +24,22 @@ const TTFT: [f64; 22] = [
 ];
 const INTER_TOKEN: [f64; 19] =
     [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
-const E2E: [f64; 20] = [
+const E2E: [f64; 21] = [
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
-    1920.0,
+    1920.0, 7680.0,
 ];
 const STEP: [f64; 15] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 const GAP: [f64; 11] = [0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.1];
 const SEQUENCES: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 const TOKENS: [f64; 13] = [1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
 
-/// Our name and vLLM's for the same series.
-const TWINS: [(&str, &str); 15] = [
-    ("forebay_spec_proposed_total", "vllm:spec_decode_num_draft_tokens_total"),
-    ("forebay_spec_accepted_total", "vllm:spec_decode_num_accepted_tokens_total"),
-    ("forebay_prefix_cache_queries_total", "vllm:prefix_cache_queries_total"),
-    ("forebay_prefix_cache_hits_total", "vllm:prefix_cache_hits_total"),
-    ("forebay_num_requests_running", "vllm:num_requests_running"),
-    ("forebay_num_requests_waiting", "vllm:num_requests_waiting"),
-    ("forebay_kv_cache_usage_perc", "vllm:kv_cache_usage_perc"),
-    ("forebay_prompt_tokens_total", "vllm:prompt_tokens_total"),
-    ("forebay_generation_tokens_total", "vllm:generation_tokens_total"),
-    ("forebay_preemptions_total", "vllm:num_preemptions_total"),
-    ("forebay_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"),
-    ("forebay_inter_token_latency_seconds", "vllm:inter_token_latency_seconds"),
-    ("forebay_e2e_request_latency_seconds", "vllm:e2e_request_latency_seconds"),
-    ("forebay_sequences_finished_total", "vllm:request_success_total"),
-    ("forebay_request_queue_time_seconds", "vllm:request_queue_time_seconds"),
-];
+/// 1, 2, 5, 10 and so on, up to the longest contexts.
+const LENGTHS: [f64; 20] =
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6];
+const UP_TO_64: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
+const MILLIS: [f64; 12] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0, 2_048.0];
 
 pub fn register(registry: Registry, config: &Config) -> Metrics {
-    #[cfg(target_os = "linux")]
-    must(registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self())));
     let counter = |name: &str, help: &str| add(&registry, must(IntCounter::new(name, help)));
     let gauge = |name: &str, help: &str| add(&registry, must(IntGauge::new(name, help)));
     let histogram = |name: &str, help: &str, buckets: &[f64]| {
@@ -86,6 +72,25 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
         |name: &str, help: &str, label: &str| add(&registry, must(IntGaugeVec::new(Opts::new(name, help), &[label])));
     let depths = labelled_gauge("forebay_batcher_queue_depth", "Queued requests by priority.", "priority");
     let running = labelled_gauge("forebay_running", "Sequences that hold KV blocks, by priority.", "priority");
+    let sources = labelled(
+        "forebay_prompt_tokens_by_source_total",
+        "Prompt tokens that were computed, and that were found in the cache.",
+        &["source"],
+    );
+    let positions = labelled(
+        "forebay_spec_accepted_per_pos_total",
+        "Guessed tokens that were right, by their place in the guess; the last place stands for all after it.",
+        &["position"],
+    );
+    let asked = labelled(
+        "requests_total",
+        "HTTP requests that ask the model and ended, by outcome (ok, client_error, server_error, cancelled).",
+        &["outcome"],
+    );
+    let abandoned = counter(
+        "forebay_prompt_tokens_abandoned_total",
+        "Prompt tokens of sequences that ended before they were computed.",
+    );
     let failed = counter("forebay_sequences_failed_total", "Sequences that ended with an error.");
     let part = |name: &str, help: &str| Part::new(gauge(name, help));
     // Summed over the loops, but not shown.
@@ -116,6 +121,16 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
         },
         failed,
         prompt_tokens: counter("forebay_prompt_tokens_total", "Prompt tokens of queued sequences."),
+        prompt_by_source: ["local_compute", "local_cache_hit"].map(|source| sources.with_label_values(&[source])),
+        prompt_pending: Live {
+            part: part(
+                "forebay_prompt_tokens_pending",
+                "Prompt tokens of live sequences that are still to be computed.",
+            ),
+            failed: abandoned.clone(),
+        },
+        prompt_abandoned: abandoned,
+        recomputed: counter("forebay_tokens_recomputed_total", "Tokens computed again after a preemption."),
         generation_tokens: counter("forebay_generation_tokens_total", "Tokens generated."),
         time_to_first_token: histogram("forebay_time_to_first_token_seconds", "From queued to the first token.", &TTFT),
         inter_token_latency: histogram(
@@ -124,6 +139,42 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
             &INTER_TOKEN,
         ),
         e2e_latency: histogram("forebay_e2e_request_latency_seconds", "From queued to the last token.", &E2E),
+        prefill_time: histogram(
+            "forebay_request_prefill_time_seconds",
+            "From released from the queue to the first token, of sequences that completed.",
+            &E2E,
+        ),
+        decode_time: histogram(
+            "forebay_request_decode_time_seconds",
+            "From the first token to the last, of sequences that completed.",
+            &E2E,
+        ),
+        inference_time: histogram(
+            "forebay_request_inference_time_seconds",
+            "From released from the queue to the last token, of sequences that completed.",
+            &E2E,
+        ),
+        time_per_token: histogram(
+            "forebay_time_per_output_token_seconds",
+            "Mean time between two tokens of a sequence that completed.",
+            &INTER_TOKEN,
+        ),
+        request_prompt_tokens: histogram(
+            "forebay_request_prompt_tokens",
+            "Prompt tokens of sequences that completed.",
+            &LENGTHS,
+        ),
+        request_generation_tokens: histogram(
+            "forebay_request_generation_tokens",
+            "Generated tokens of sequences that completed.",
+            &LENGTHS,
+        ),
+        request_max_tokens: histogram(
+            "forebay_request_max_tokens",
+            "Most tokens that sequences which completed might have generated.",
+            &LENGTHS,
+        ),
+        longest: must(IntGauge::new("longest", "hidden")),
         running: part("forebay_num_requests_running", "Sequences that hold KV blocks."),
         waiting: part("forebay_num_requests_waiting", "Sequences queued or waiting for blocks, all classes."),
         kv_blocks: ["blocks_used", "blocks_total", "blocks_cached"].map(hidden),
@@ -137,6 +188,8 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
             "Tokens that were guessed and checked in a step, those that a grammar forces included.",
         ),
         spec_accepted: counter("forebay_spec_accepted_total", "Those of them that were right."),
+        spec_drafts: counter("forebay_spec_drafts_total", "Guesses that were checked, of one or more tokens."),
+        spec_positions: std::array::from_fn(|at| positions.with_label_values(&[at.to_string().as_str()])),
         grammar_tokens: ["choice", "only"].map(|kind| grammar_tokens.with_label_values(&[kind])),
         steps: counter("forebay_engine_steps_total", "Forward passes."),
         step_reruns: counter("forebay_engine_step_reruns_total", "Passes that failed and were rerun one by one."),
@@ -162,6 +215,14 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
         ),
         queue_time: histogram("forebay_request_queue_time_seconds", "From queued to released.", &TTFT),
         queue_depth: Priority::ALL.map(|priority| Part::new(depths.with_label_values(&[priority.name()]))),
+        queue_total: part("batcher_queue_depth", "Queued requests."),
+        released_size: histogram("batcher_batch_size", "Requests per batch that left the queue.", &UP_TO_64),
+        asked: Outcome::ALL.map(|outcome| asked.with_label_values(&[outcome.label()])),
+        request_ms: histogram(
+            "request_latency_ms",
+            "From a request's head to the end of its answer, of requests that ask the model.",
+            &MILLIS,
+        ),
         drained: hidden("drained"),
         drain_rate: add(
             &registry,
@@ -177,6 +238,8 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
         ttft_prediction_error: ["early", "late"].map(|side| errors_of.with_label_values(&[side])),
         thermal_level: gauge("forebay_thermal_level", "0 nominal, 1 fair, 2 serious, 3 critical, 4 emergency."),
         workers: workers(&registry),
+        model: Arc::default(),
+        process: Process::default(),
         registry,
     }
 }
@@ -201,6 +264,13 @@ fn workers(registry: &Registry) -> WorkerFamilies {
                 &["worker"],
             )),
         ),
+        utilization: add(
+            registry,
+            must(GaugeVec::new(
+                Opts::new("worker_utilization", "Part of its time that a worker had work, lately."),
+                &["worker_id"],
+            )),
+        ),
         breaker: gauges("forebay_breaker_state", "0 closed, 1 half-open, 2 open.", &["worker"]),
         transitions: counters(
             "forebay_breaker_transitions_total",
@@ -223,25 +293,6 @@ fn workers(registry: &Registry) -> WorkerFamilies {
             &["worker"],
         ),
     }
-}
-
-pub fn render(registry: &Registry) -> String {
-    let mut families = registry.gather();
-    let twins: Vec<MetricFamily> = families.iter().filter_map(twin).collect();
-    families.extend(twins);
-    let mut text = Vec::new();
-    // Writing to memory fails only for families without series, which `gather` leaves out.
-    if let Err(error) = TextEncoder::new().encode(&families, &mut text) {
-        tracing::error!(%error, "metrics could not be written");
-    }
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-fn twin(family: &MetricFamily) -> Option<MetricFamily> {
-    let (_, name) = TWINS.iter().find(|(ours, _)| *ours == family.name())?;
-    let mut twin = family.clone();
-    twin.set_name((*name).to_owned());
-    Some(twin)
 }
 
 fn add<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {

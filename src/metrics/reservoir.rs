@@ -19,6 +19,7 @@ pub struct Reservoir {
     /// The greatest key that was let go: what a value of less weight stands for.
     threshold: f64,
     dice: u64,
+    added: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,10 +35,11 @@ impl Reservoir {
     pub fn new(capacity: usize, seed: u64) -> Reservoir {
         let capacity = capacity.max(1);
         let kept = BinaryHeap::with_capacity(capacity.min(1 << 16));
-        Reservoir { capacity, kept, threshold: f64::NEG_INFINITY, dice: seed }
+        Reservoir { capacity, kept, threshold: f64::NEG_INFINITY, dice: seed, added: 0 }
     }
 
     pub fn add(&mut self, value: f64, now: Micros) {
+        self.added += 1;
         let log_weight = now.as_secs_f64() / MEMORY_S;
         let kept = Kept { key: log_weight - self.draw().ln(), log_weight, value: value as f32 };
         if self.kept.len() < self.capacity {
@@ -76,12 +78,9 @@ impl Reservoir {
         }))
     }
 
-    pub fn len(&self) -> usize {
-        self.kept.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+    /// How many values ever were. While that stays, so do the percentiles: all weights fade alike.
+    pub fn added(&self) -> u64 {
+        self.added
     }
 
     /// Uniform in (0, 1]: SplitMix64 (Steele, Lea, Flood 2014).
@@ -120,6 +119,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl Reservoir {
+        fn len(&self) -> usize {
+            self.kept.len()
+        }
+    }
 
     fn exact(mut values: Vec<f64>, part: f64) -> f64 {
         values.sort_by(f64::total_cmp);

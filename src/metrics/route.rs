@@ -37,6 +37,14 @@ impl Route {
         Route::Other,
     ];
 
+    /// Whether it is what clients come for; probes and the operator's questions are not.
+    pub fn asks_the_model(self) -> bool {
+        matches!(
+            self,
+            Route::Completions | Route::Chat | Route::Embeddings | Route::Rerank | Route::Responses | Route::Messages
+        )
+    }
+
     pub fn label(self) -> &'static str {
         match self {
             Route::Completions => "completions",

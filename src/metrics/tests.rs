@@ -70,7 +70,7 @@ fn latencies_tokens_and_steps_are_counted_under_both_names() {
 #[test]
 fn requests_errors_and_panics_have_bounded_labels() {
     let metrics = Metrics::new();
-    metrics.request(Route::Chat, Outcome::Cancelled);
+    metrics.request(Route::Chat, Outcome::Cancelled, Micros(7));
     metrics.error("queue_full", Route::Completions);
     metrics.panicked();
     let series = metrics.render().lines().filter(|line| line.starts_with("forebay_requests_total{")).count();
@@ -84,4 +84,102 @@ fn requests_errors_and_panics_have_bounded_labels() {
 #[test]
 fn the_process_is_measured() {
     assert!(value(&Metrics::new(), "process_resident_memory_bytes") > 0.0);
+}
+
+#[test]
+fn prompt_tokens_are_conserved() {
+    let metrics = Metrics::new();
+    metrics.admitted(3, 100);
+    metrics.prompt_computed(40, 7);
+    metrics.prompt_cached(20);
+    metrics.prompt_ended(10, false);
+    let of = |series: &str| value(&metrics, &format!("forebay_{series}"));
+    assert_eq!(of("prompt_tokens_total"), 100.0);
+    assert_eq!(of("prompt_tokens_by_source_total{source=\"local_compute\"}"), 40.0);
+    assert_eq!(of("prompt_tokens_by_source_total{source=\"local_cache_hit\"}"), 20.0);
+    assert_eq!((of("prompt_tokens_abandoned_total"), of("prompt_tokens_pending")), (10.0, 30.0));
+    assert_eq!(of("tokens_recomputed_total"), 7.0);
+    assert_eq!(value(&metrics, "vllm:prompt_tokens_total"), 60.0);
+    // Whoever completes has nothing left; where that is wrong, the sum is.
+    metrics.prompt_ended(30, true);
+    assert_eq!((of("prompt_tokens_abandoned_total"), of("prompt_tokens_pending")), (10.0, 0.0));
+}
+
+#[test]
+fn a_loop_that_dies_leaves_balanced_books() {
+    let metrics = Metrics::new();
+    let another = metrics.of_another_loop();
+    another.admitted(2, 50);
+    another.prompt_computed(30, 0);
+    drop(another);
+    let of = |series: &str| value(&metrics, &format!("forebay_{series}"));
+    assert_eq!((of("sequences_failed_total"), of("sequences_live")), (2.0, 0.0));
+    assert_eq!((of("prompt_tokens_abandoned_total"), of("prompt_tokens_pending")), (20.0, 0.0));
+}
+
+#[test]
+fn a_life_is_told_in_its_parts() {
+    let metrics = Metrics::new();
+    let millis = Micros::from_millis;
+    metrics.lived(&Life {
+        prompt_tokens: 30,
+        generated_tokens: 5,
+        max_tokens: 16,
+        released: millis(100),
+        first_token: Some(millis(400)),
+        last_token: millis(600),
+    });
+    for (name, sum) in [
+        ("request_prefill_time_seconds", 0.3),
+        ("request_decode_time_seconds", 0.2),
+        ("request_inference_time_seconds", 0.5),
+        ("request_time_per_output_token_seconds", 0.05),
+        ("request_prompt_tokens", 30.0),
+        ("request_generation_tokens", 5.0),
+        ("request_params_max_tokens", 16.0),
+    ] {
+        let told = value(&metrics, &format!("vllm:{name}_sum"));
+        assert!((told - sum).abs() < 1e-9, "{name}: {told}");
+    }
+}
+
+#[test]
+fn other_servers_names_are_shown_as_configured() {
+    let shown = |compat: &[Compat]| {
+        let text = Metrics::with(&Config { compat: compat.to_vec(), ..Config::default() }).render();
+        ["vllm:num_requests_running", "llamacpp:requests_processing", "forebay_num_requests_running"]
+            .map(|name| text.lines().any(|line| line.starts_with(name)))
+    };
+    assert_eq!(shown(&[]), [false, false, true]);
+    assert_eq!(shown(&[Compat::Vllm]), [true, false, true]);
+    assert_eq!(shown(&[Compat::LlamaServer]), [false, true, true]);
+    assert_eq!(shown(&Compat::ALL), [true, true, true]);
+}
+
+#[test]
+fn a_models_name_is_a_label_and_is_escaped() {
+    let metrics = Metrics::new();
+    metrics.serves("a \"b\" \\c");
+    metrics.state(&Snapshot { blocks_total: 9, ..Snapshot::default() }, 32);
+    let common = r#"engine="0",model_name="a \"b\" \\c""#;
+    assert_eq!(value(&metrics, &format!("vllm:num_requests_running{{{common}}}")), 0.0);
+    let config = format!("vllm:cache_config_info{{block_size=\"32\",num_gpu_blocks=\"9\",{common}}}");
+    assert_eq!(value(&metrics, &config), 1.0);
+    assert_eq!(value(&metrics, &format!("vllm:request_success_total{{finished_reason=\"abort\",{common}}}")), 0.0);
+}
+
+#[test]
+fn requests_that_ask_the_model_are_timed_and_probes_are_not() {
+    let metrics = Metrics::new();
+    metrics.request(Route::Chat, Outcome::Ok, Micros::from_millis(3));
+    metrics.request(Route::Metrics, Outcome::Ok, Micros::from_millis(3));
+    let of = |series: &str| value(&metrics, series);
+    assert_eq!(of("requests_total{outcome=\"ok\"}"), 1.0);
+    assert_eq!((of("request_latency_ms_bucket{le=\"2\"}"), of("request_latency_ms_bucket{le=\"4\"}")), (0.0, 1.0));
+    assert_eq!(of("request_latency_ms_bucket{le=\"2048\"}"), 1.0);
+    metrics.queue([1, 2, 0, 0, 4], 0.0);
+    metrics.released([Micros(1); 3].into_iter(), "full");
+    assert_eq!((of("batcher_queue_depth"), of("batcher_batch_size_bucket{le=\"4\"}")), (7.0, 1.0));
+    metrics.worker("engine-0").state("busy", 0, 3, 0.5);
+    assert_eq!(of("worker_utilization{worker_id=\"engine-0\"}"), 0.5);
 }

@@ -112,11 +112,12 @@ impl Timeline {
         self.tiers.first()?.points.back()
     }
 
-    /// The newest point that ends at `at_ms` or before, or else the oldest of the finest tier.
+    /// The newest point that ends at `at_ms` or before, in the finest resolution that goes back so far; or else the oldest of the
+    /// finest.
     pub fn before(&self, at_ms: i64) -> Option<&Point> {
-        let finest = &self.tiers.first()?.points;
-        let after = finest.partition_point(|point| point.at_ms <= at_ms);
-        finest.get(after.saturating_sub(1))
+        let newest = |tier: &'_ Tier| tier.points.partition_point(|point| point.at_ms <= at_ms).checked_sub(1);
+        let found = self.tiers.iter().find_map(|tier| newest(tier).and_then(|index| tier.points.get(index)));
+        found.or_else(|| self.tiers.first()?.points.front())
     }
 
     /// What ends after `since_ms`, oldest first, each stretch once and in the finest resolution that is left of it.
@@ -131,6 +132,11 @@ impl Timeline {
             told.extend(part.take_while(|point| point.at_ms - i64::from(point.span_ms) < ends));
         }
         told
+    }
+
+    /// All that ended after `since_ms` as one, if anything did.
+    pub fn whole(&self, since_ms: i64) -> Option<Point> {
+        self.since(since_ms).into_iter().reduce(|before, after| before.and(&after))
     }
 
     /// Points that are kept.
@@ -254,8 +260,12 @@ mod tests {
         assert_eq!(timeline.newest().unwrap().at_ms, 70_000);
         assert_eq!(timeline.since(69_800).iter().map(|point| point.at_ms).collect::<Vec<_>>(), [69_900, 70_000]);
         assert_eq!(timeline.before(65_050).unwrap().at_ms, 65_000);
+        assert_eq!(timeline.before(5_500).unwrap().at_ms, 5_000, "coarser");
         assert_eq!(timeline.before(0).unwrap().at_ms, 10_100, "the oldest of the finest");
         assert!(Timeline::new(100, 1_000).before(0).is_none());
+        let whole = timeline.whole(69_700).unwrap();
+        assert_eq!((whole.at_ms, whole.span_ms, whole.levels.waiting), (70_000, 300, 698.0));
+        assert_eq!(timeline.whole(70_000), None);
     }
 
     proptest! {

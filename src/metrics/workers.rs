@@ -8,6 +8,8 @@ pub(super) struct WorkerFamilies {
     pub status: IntGaugeVec,
     pub pending: IntGaugeVec,
     pub utilisation: GaugeVec,
+    /// The same under the name that everybody knows.
+    pub utilization: GaugeVec,
     pub breaker: IntGaugeVec,
     pub transitions: IntCounterVec,
     pub requests: IntCounterVec,
@@ -25,7 +27,7 @@ const PHASES: [&str; 3] = ["closed", "half_open", "open"];
 pub struct WorkerMetrics {
     status: [IntGauge; 3],
     pending: IntGauge,
-    utilisation: Gauge,
+    utilisation: [Gauge; 2],
     breaker: IntGauge,
     transitions: [IntCounter; 3],
     requests: [IntCounter; 3],
@@ -38,7 +40,7 @@ impl WorkerFamilies {
         WorkerMetrics {
             status: STATUSES.map(|status| self.status.with_label_values(&[id, status])),
             pending: self.pending.with_label_values(&[id]),
-            utilisation: self.utilisation.with_label_values(&[id]),
+            utilisation: [&self.utilisation, &self.utilization].map(|family| family.with_label_values(&[id])),
             breaker: self.breaker.with_label_values(&[id]),
             transitions: PHASES.map(|phase| self.transitions.with_label_values(&[id, phase])),
             requests: VERDICTS.map(|verdict| self.requests.with_label_values(&[id, verdict])),
@@ -56,7 +58,7 @@ impl WorkerMetrics {
         }
         self.breaker.set(phase);
         self.pending.set(pending as i64);
-        self.utilisation.set(utilisation);
+        self.utilisation.iter().for_each(|gauge| gauge.set(utilisation));
     }
 
     pub fn breaker_became(&self, phase: &str) {

@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
-const STEPS: &[(i64, &str, &str)] = &[(1, "store", include_str!("../../migrations/0001_store.sql"))];
+const STEPS: &[(i64, &str, &str)] = &[
+    (1, "store", include_str!("../../migrations/0001_store.sql")),
+    (3, "metric_history", include_str!("../../migrations/0003_metric_history.sql")),
+];
 
 /// Built here, not by sqlx's macro, which would compile the drivers a second time for the compiler.
 pub(super) fn migrator() -> Migrator {

@@ -7,6 +7,7 @@
 //! files.rs       files and their content     batches.rs  batches from `validating` to their end
 //! items.rs       the lines of a batch        audit.rs    changes by the operator
 //! lead.rs        of several servers on one PostgreSQL, who runs the batches
+//! history.rs     what servers were like, a sample per minute
 //! ```
 //! What a method returned `Ok` for is on disk (WAL, synchronous FULL). Each is one transaction, so a process that is killed
 //! leaves either all of it or nothing. The engine knows nothing of this room and never waits for it.
@@ -16,6 +17,7 @@ mod batches;
 mod connect;
 mod error;
 mod files;
+mod history;
 mod items;
 mod lead;
 mod location;
@@ -31,6 +33,7 @@ pub use audit::AuditEntry;
 pub use batches::{Batch, BatchStatus, NewBatch};
 pub use error::StoreError;
 pub use files::{FileObject, FileQuery, NewFile, Origin, Part};
+pub use history::Snapshot;
 pub use items::{FinishedItem, Item, NewItem, Outcome};
 pub use lead::Lead;
 pub use location::{Location, without_password};
