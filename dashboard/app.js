@@ -4,7 +4,7 @@ import { $, count, percent, put } from "./dom.js";
 import { askAgain, follow, forgetKeys, hasDeclined, hasKey, json, onKeyNeeded } from "./server.js";
 import { advice } from "./advice.js";
 import { blocks } from "./blocks.js";
-import { charts } from "./charts.js";
+import { SECONDS, charts } from "./charts.js";
 import { chat } from "./chat.js";
 import { requests } from "./requests.js";
 import { tiles } from "./tiles.js";
@@ -62,6 +62,7 @@ function connection({ state, message, retryIn }) {
     put($("status-text"), WORDS[state]);
     document.body.classList.toggle("stale", state !== "live");
     if (state === "live") greet();
+    else panels.forEach((panel) => panel.lost?.());
   }
   const banner = $("banner");
   banner.hidden = state === "live";
@@ -75,9 +76,25 @@ function connection({ state, message, retryIn }) {
   put(banner.lastElementChild, `Trying again in ${retryIn} s.`);
 }
 
+let greeted = false;
+
+/** What happened before the page was opened. */
+async function past() {
+  try {
+    const opened = Date.now();
+    const { data } = await json(`metrics/json/history?since=${new Date(opened - SECONDS * 1e3).toISOString()}`);
+    const points = data.map((point) => [Date.parse(point.timestamp) / 1e3, point]).filter(([at]) => at * 1e3 < opened);
+    for (const panel of panels) panel.past?.(points);
+  } catch {
+    // Then it begins now.
+  }
+}
+
 /** What only changes when the server does. */
 async function greet() {
   for (const panel of panels) panel.greet?.();
+  if (!greeted) past();
+  greeted = true;
   try {
     const { data } = await json("v1/models", { role: "inference", quiet: true });
     put($("model"), data[0]?.id ?? "");

@@ -2,9 +2,8 @@
 
 import uPlot from "./uPlot.esm.js";
 import { colour, count, duration, h, percent, put, rate } from "./dom.js";
-import { json } from "./server.js";
 
-const SECONDS = 300;
+export const SECONDS = 300;
 /** A page that was just opened is not mostly empty. */
 const LEAST_SECONDS = 60;
 const HEIGHT = 132;
@@ -22,7 +21,7 @@ const CHARTS = [
     title: "Tokens per second",
     series: [
       ["generated", "s2", (m) => m.tokens_per_second?.generation],
-      ["prompt", "s4", (m) => m.tokens_per_second?.prompt],
+      ["prompt", "l3", (m) => m.tokens_per_second?.prompt],
     ],
     fill: true,
     write: rate,
@@ -31,26 +30,26 @@ const CHARTS = [
     title: "Queue depth and batch size",
     series: [
       ["queued", "s2", (m) => m.queue_depth],
-      ["batch", "s4", (m) => m.avg_batch_size],
+      ["batch", "l3", (m) => m.avg_batch_size],
     ],
     fill: true,
     write: rate,
   },
   {
     title: "Time to first token",
-    series: percentiles.map((p, at) => [p, ["s2", "s3", "s4"][at], (m) => m.ttft?.[p]]),
+    series: percentiles.map((p, at) => [p, ["s2", "l2", "l3"][at], (m) => m.ttft?.[p]]),
     write: duration,
   },
   {
     title: "Between tokens",
-    series: percentiles.map((p, at) => [p, ["s2", "s3", "s4"][at], (m) => m.inter_token?.[p]]),
+    series: percentiles.map((p, at) => [p, ["s2", "l2", "l3"][at], (m) => m.inter_token?.[p]]),
     write: duration,
   },
   {
     title: "KV cache",
     series: [
       ["in use", "s2", (m) => share(m.kv, (kv) => kv.blocks - kv.free)],
-      ["with content", "s4", (m) => share(m.kv, (kv) => kv.cached)],
+      ["with content", "l3", (m) => share(m.kv, (kv) => kv.cached)],
     ],
     fill: true,
     top: 1,
@@ -69,17 +68,10 @@ export function charts(parent) {
   const add = (at, metrics) => shown.forEach((chart) => chart.add(at, metrics));
   let newest = 0;
   return {
-    async greet() {
-      // The history has no more than this page would have seen.
-      try {
-        const since = Math.max(newest, Date.now() / 1e3 - SECONDS);
-        const { data = [] } = await json(`metrics/json/history?since=${new Date(since * 1e3).toISOString()}`);
-        const before = data.map((point) => [Date.parse(point.timestamp) / 1e3, point]).filter(([at]) => at > newest);
-        shown.forEach((chart) => chart.prepend(before));
-      } catch {
-        // Then it begins now.
-      }
-    },
+    /** What the page did not see, `[at, metrics]`. */
+    past: (points) => shown.forEach((chart) => chart.prepend(points)),
+    /** Nobody knows what comes between the last frame and the next: no line is drawn there. */
+    lost: () => newest && add(newest + 1e-3, {}),
     show({ at, metrics }) {
       if (!metrics) return;
       newest = at / 1e3;

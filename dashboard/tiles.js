@@ -3,6 +3,8 @@
 import { count, h, NONE, percent, put, rate, s, time } from "./dom.js";
 
 const POINTS = 150;
+/** Samples of the history for each frame. */
+const SAMPLES = 4;
 const WIDTH = 120;
 const HEIGHT = 26;
 
@@ -13,7 +15,7 @@ const TILES = [
   ["Time to first token", ({ m }) => timed(m.ttft)],
   ["Between tokens", ({ m }) => timed(m.inter_token)],
   ["Batch size", ({ m, e }) => {
-    const size = e.last_batches?.[0]?.size;
+    const size = e.last_batches?.[0]?.size ?? m.avg_batch_size;
     return { value: size, text: count(size), note: `${rate(m.avg_batch_size)} on average of ${count(m.batches_formed)}` };
   }],
   ["KV cache in use", ({ m }) => {
@@ -47,6 +49,15 @@ export function tiles(parent) {
     return { read, value, unit, note, line, area, points: [] };
   });
   return {
+    /** What the page did not see, as often as frames come: the newest last. */
+    past(points) {
+      const before = points.slice(-POINTS * SAMPLES).filter((_, at) => at % SAMPLES === 0);
+      for (const tile of shown) {
+        const values = before.map(([, metrics]) => tile.read({ m: metrics, e: {} }).value ?? 0);
+        tile.points = [...values, ...tile.points].slice(-POINTS);
+        draw(tile);
+      }
+    },
     show({ metrics, engine }) {
       for (const tile of shown) {
         const told = tile.read({ m: metrics ?? {}, e: engine ?? {} });
