@@ -27,8 +27,8 @@ export function blocks() {
   addEventListener("themechange", anew);
   new ResizeObserver(anew).observe(parent);
   return {
-    show({ blocks: maps }) {
-      if (!Array.isArray(maps)) return;
+    show({ blocks }) {
+      const maps = blocks ?? [];
       if (maps.length !== last.length) {
         parent.replaceChildren();
         drawn = [];

@@ -8,16 +8,16 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use serde_json::{Value, json};
 
 use crate::server::{Server, post};
 
 /// The frames of `/admin/live`.
-async fn frames(server: &Server) -> impl StreamExt<Item = Value> + Unpin {
+async fn frames(server: &Server) -> impl Stream<Item = Value> + Unpin {
     let answer = reqwest::get(server.at("/admin/live")).await.expect("a stream");
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
-    let bytes = answer.bytes_stream().map(|chunk| chunk.expect("the stream ends in order").to_vec());
+    let bytes = Box::pin(answer.bytes_stream().map(|chunk| chunk.expect("the stream ends in order").to_vec()));
     let frames = futures_util::stream::unfold((bytes, Vec::new()), |(mut bytes, mut held)| async move {
         loop {
             if let Some(end) = held.windows(2).position(|two| two == b"\n\n") {
@@ -97,7 +97,7 @@ async fn the_stream_tells_of_requests_and_blocks_while_they_are_there_and_after(
 }
 
 /// The first frame that is as wanted.
-async fn seen(frames: &mut (impl StreamExt<Item = Value> + Unpin), wanted: impl Fn(&Value) -> bool) -> Value {
+async fn seen(frames: &mut (impl Stream<Item = Value> + Unpin), wanted: impl Fn(&Value) -> bool) -> Value {
     loop {
         let frame = frames.next().await.expect("a frame");
         if wanted(&frame) {

@@ -16,7 +16,6 @@ use tokio::time::{sleep, timeout};
 
 use super::requests::object as live_object;
 use super::state;
-use crate::api::error::ApiError;
 use crate::api::{Front, measures, sse};
 use crate::engine::phases::phases;
 use crate::engine::stats::Recent;
@@ -48,7 +47,7 @@ pub struct Frame {
 /// The dashboard's stream. One JSON object in each event: `metrics` as `/metrics/json` has them, `engine` as `/admin/state`,
 /// `blocks` of each loop, `requests` with their timelines.
 #[utoipa::path(get, path = "/admin/live", operation_id = "live_stream", tag = "admin", responses((status = 200, description = "Frames, until the server ends", body = String, content_type = "text/event-stream")))]
-pub async fn stream(Extract(front): Extract<Front>) -> Result<Response, ApiError> {
+pub async fn stream(Extract(front): Extract<Front>) -> Response {
     let frames = futures_util::stream::unfold((front, false), |(front, waits)| async move {
         if waits {
             // Otherwise a page that is open would hold up the end of the server.
@@ -60,7 +59,7 @@ pub async fn stream(Extract(front): Extract<Front>) -> Result<Response, ApiError
         let event = Event::default().data(&*frame(&front).await);
         Some((event, (front, true)))
     });
-    Ok(sse::response(frames))
+    sse::response(frames)
 }
 
 /// The newest frame, made anew if it is old.
