@@ -69,7 +69,10 @@ export function charts(parent) {
   let newest = 0;
   return {
     /** What the page did not see, `[at, metrics]`. */
-    past: (points) => shown.forEach((chart) => chart.prepend(points)),
+    past(points) {
+      shown.forEach((chart) => chart.prepend(points));
+      if (newest) shown.forEach((chart) => chart.draw(newest));
+    },
     /** Nobody knows what comes between the last frame and the next: no line is drawn there. */
     lost: () => newest && add(newest + 1e-3, {}),
     show({ at, metrics }) {
@@ -157,7 +160,7 @@ function options(chart, width, onCursor) {
   const clock = (ago) => (ago === 0 ? "now" : ago < 60 ? `−${ago} s` : `−${ago / 60} min`);
   // Whole steps before the newest point, wherever that is.
   const step = ({ min, max }) => (max - min > 150 ? 60 : max - min > 75 ? 30 : 15);
-  const ago = ({ min, max }) => Array.from({ length: Math.floor((max - min - 1) / step({ min, max })) + 1 }, (_, at) => at * step({ min, max }));
+  const ago = ({ min, max }) => Array.from({ length: Math.floor(((max - min) * 0.92) / step({ min, max })) + 1 }, (_, at) => at * step({ min, max }));
   return {
     width,
     height: HEIGHT,

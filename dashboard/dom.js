@@ -62,9 +62,9 @@ export const percent = (share) => (isNumber(share) ? `${(share * 100).toFixed(sh
 export function time(ms) {
   if (!isNumber(ms)) return [NONE, ""];
   if (ms === 0) return ["0", "ms"];
-  if (ms < 0.1) return [whole.format(ms * 1e3), "µs"];
-  if (ms < 10) return [ms.toFixed(ms < 1 ? 2 : 1), "ms"];
-  if (ms < 1000) return [whole.format(ms), "ms"];
+  if (ms < 0.0995) return [whole.format(ms * 1e3), "µs"];
+  if (ms < 9.95) return [ms.toFixed(ms < 1 ? 2 : 1), "ms"];
+  if (ms < 999.5) return [whole.format(ms), "ms"];
   if (ms < 100_000) return [(ms / 1e3).toFixed(ms < 10_000 ? 2 : 1), "s"];
   return [whole.format(ms / 60_000), "min"];
 }
