@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::server::{Server, post};
 
 /// The frames of `/admin/live`.
-async fn frames(server: &Server) -> impl Stream<Item = Value> + Unpin {
+async fn frames(server: &Server) -> impl Stream<Item = Value> + Unpin + use<> {
     let answer = reqwest::get(server.at("/admin/live")).await.expect("a stream");
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
     let bytes = Box::pin(answer.bytes_stream().map(|chunk| chunk.expect("the stream ends in order").to_vec()));
