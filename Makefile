@@ -5,10 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 CLIENTS := openai==3.52.0 anthropic==2.12.0 langchain-openai==1.7.3 litellm==1.83.0 jsonschema==4.26.0
-NODE_CLIENTS := openai@6.49.0
+NODE_CLIENTS := openai@6.49.0 playwright-core@1.65.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv bench bench-peers bench-probes validate-simulator parity parity-goldens divergence docker clean
+.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv dashboard bench bench-peers bench-probes validate-simulator parity parity-goldens divergence docker clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -50,11 +50,22 @@ doc: ## tests in doc comments
 venv: $(VENV)/ready ## the Python of the tests, with the clients
 
 # The clients that drive the real binary in the tests. Node's only where there is a Node.
-$(VENV)/ready: Makefile
+$(VENV)/ready: Makefile dashboard/package-lock.json
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(CLIENTS)
-	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(VENV) $(NODE_CLIENTS); fi
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(VENV) $(NODE_CLIENTS) && $(MAKE) $(VENV)/dashboard; fi
 	touch $@
+
+# What dashboard/package-lock.json pins, checked against its hashes.
+$(VENV)/dashboard: dashboard/package.json dashboard/package-lock.json
+	mkdir -p $@
+	cp dashboard/package.json dashboard/package-lock.json $@
+	npm ci --silent --no-audit --no-fund --ignore-scripts --prefix $@
+	touch $@
+
+dashboard: $(VENV)/dashboard ## the files of others in dashboard/vendor, as dashboard/package.json pins them
+	cp $(VENV)/dashboard/node_modules/uplot/dist/uPlot.esm.js $(VENV)/dashboard/node_modules/uplot/dist/uPlot.min.css dashboard/vendor/
+	cp $(VENV)/dashboard/node_modules/uplot/LICENSE dashboard/vendor/uPlot.LICENSE
 
 fmt: ## format the code
 	$(CARGO) fmt

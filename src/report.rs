@@ -197,6 +197,32 @@ impl Wait {
     }
 }
 
+/// What one block is used for, from idle to busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BlockUse {
+    /// It can be taken, and holds nothing.
+    Free,
+    /// It can be taken, and until then what it holds can be found.
+    Cached,
+    /// One sequence holds it.
+    Used,
+    /// Several sequences hold it.
+    Shared,
+}
+
+impl BlockUse {
+    pub const ALL: [BlockUse; 4] = [BlockUse::Free, BlockUse::Cached, BlockUse::Used, BlockUse::Shared];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            BlockUse::Free => "free",
+            BlockUse::Cached => "cached",
+            BlockUse::Used => "used",
+            BlockUse::Shared => "shared",
+        }
+    }
+}
+
 /// A sequence that lost its blocks, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preempted {

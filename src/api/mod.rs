@@ -6,7 +6,7 @@
 //! relay/     requests that another server answers, where there are such
 //! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
 //! measures.rs the server in numbers, now and lately; metrics.rs the same for Prometheus
-//! admin/     what the operator sees and changes; openapi/ what all of it looks like
+//! admin/     what the operator sees and changes; openapi/ what all of it looks like; dashboard.rs a page that shows it
 //! inside.rs  the lines of batches, which ask the same routes
 //! error.rs   every error's status, object and headers
 //! ```
@@ -18,6 +18,7 @@
 
 mod admin;
 mod anthropic;
+mod dashboard;
 pub mod error;
 mod extract;
 pub mod health;
@@ -57,6 +58,7 @@ use relay::Relay;
 
 pub use admin::Access;
 pub use admin::advice::Canaries;
+pub use admin::live::Feed;
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use inside::answerer;
@@ -84,6 +86,8 @@ pub struct Front {
     pub drain: Arc<Notify>,
     /// The strategy on trial.
     pub canaries: Canaries,
+    /// What the dashboard is shown.
+    pub live: Feed,
     /// This server among those that share a store: its host's name and port.
     pub instance: Arc<str>,
 }
@@ -194,6 +198,8 @@ fn plain_routes() -> Vec<(&'static str, MethodRouter<Front>)> {
         ("/metrics", get(metrics::text)),
         ("/openapi.json", get(openapi::document)),
         ("/docs", get(openapi::page)),
+        ("/dashboard", get(dashboard::page)),
+        ("/dashboard/{file}", get(dashboard::file)),
     ]
 }
 

@@ -87,6 +87,7 @@ impl Scene {
             max_file_bytes: 1 << 20,
             drain: Arc::default(),
             canaries: Arc::default(),
+            live: Arc::default(),
             instance: "test:1".into(),
         };
         let state = State { front, generator, replays: Arc::default() };
@@ -183,6 +184,11 @@ pub fn get_request(path: &str) -> Request<Body> {
 
 pub async fn answer(state: &State, request: Request<Body>) -> Answer {
     read(router(state.clone()).oneshot(request).await.unwrap()).await
+}
+
+/// Without waiting for the body.
+pub async fn status(state: &State, request: Request<Body>) -> StatusCode {
+    router(state.clone()).oneshot(request).await.unwrap().status()
 }
 
 pub async fn read(response: Response) -> Answer {

@@ -75,6 +75,7 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         max_file_bytes: config.max_file_bytes,
         drain: Arc::default(),
         canaries: Arc::default(),
+        live: Arc::default(),
         instance: measures::instance(&listener).into(),
     };
     let sampled = front.clone();

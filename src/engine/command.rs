@@ -2,6 +2,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::report::BlockUse;
 use crate::request::{Event, Request, RequestError};
 use crate::scheduler::thermal::{Level, Reading};
 use crate::units::{Micros, SeqId};
@@ -9,7 +10,7 @@ use crate::units::{Micros, SeqId};
 use super::control::{Change, Changed};
 use super::history::Record;
 use super::permit::Permit;
-use super::stats::{EngineStats, LiveSequence};
+use super::stats::{EngineStats, LiveSequence, Recent};
 use super::trace::Trace;
 
 /// An order to the engine loop. Taken between steps; while a step runs they are buffered, or, where they concern only what
@@ -54,6 +55,15 @@ pub enum EngineCommand {
     /// All live sequences.
     Requests {
         reply: oneshot::Sender<Vec<LiveSequence>>,
+    },
+    /// The newest sequences with their traces: live ones, then ended ones, at most `most` of each.
+    Recent {
+        most: usize,
+        reply: oneshot::Sender<Vec<Recent>>,
+    },
+    /// What each block is used for; answered when no step runs.
+    Blocks {
+        reply: oneshot::Sender<Vec<BlockUse>>,
     },
     /// How the sequences of a request were scheduled; empty if it is unknown or forgotten.
     Trace {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::kv::BlockPool;
-use crate::report::{Decision, Fate, Miss, POSITIONS, SequenceView, Snapshot, StepFacts, StepReport};
+use crate::report::{BlockUse, Decision, Fate, Miss, POSITIONS, SequenceView, Snapshot, StepFacts, StepReport};
 use crate::request::{Event, Request, RequestError};
 use crate::scheduler::thermal::Level;
 use crate::scheduler::{self, Backlog, Found, Outlook, PlannedAhead, Scheduler, StepCost, StepLoad, StepPlan};
@@ -283,6 +283,11 @@ impl<E: Executor> Core<E> {
             lasting_cost: self.scheduler.lasting_cost().clone(),
             block_size: self.config.block_size,
         }
+    }
+
+    /// What each block is used for.
+    pub fn block_uses(&self) -> Vec<BlockUse> {
+        self.pool.uses()
     }
 
     pub fn snapshot(&self) -> Snapshot {

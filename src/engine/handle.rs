@@ -6,8 +6,9 @@ use super::command::{Accepted, EngineCommand, Submission};
 use super::control::{Change, Changed};
 use super::history::Record;
 use super::permit::{Gate, Permit};
-use super::stats::{EngineStats, LiveSequence};
+use super::stats::{EngineStats, LiveSequence, Recent};
 use super::trace::Trace;
+use crate::report::BlockUse;
 use crate::request::{Event, Request, RequestError};
 use crate::scheduler::thermal::{Level, Reading};
 use crate::units::{Micros, SeqId};
@@ -108,6 +109,16 @@ impl EngineHandle {
     /// Of each sequence of a request; empty if it is unknown or forgotten.
     pub async fn traces(&self, id: String) -> Result<Vec<Trace>, RequestError> {
         self.ask(|reply| EngineCommand::Trace { id, reply }).await
+    }
+
+    /// The newest sequences with their traces: live ones, then ended ones, at most `most` of each.
+    pub async fn recent(&self, most: usize) -> Result<Vec<Recent>, RequestError> {
+        self.ask(|reply| EngineCommand::Recent { most, reply }).await
+    }
+
+    /// What each block is used for. Comes once no step runs.
+    pub async fn blocks(&self) -> Result<Vec<BlockUse>, RequestError> {
+        self.ask(|reply| EngineCommand::Blocks { reply }).await
     }
 
     /// What came in the last `window`, and what the engine is made of.

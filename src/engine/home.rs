@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock::Clock;
 use crate::intake::Batch;
 use crate::metrics::Metrics;
-use crate::report::{Decision, Stage, StepReport, Wait};
+use crate::report::{BlockUse, Decision, Stage, StepReport, Wait};
 use crate::request::{CLASSES, Event, FinishReason, Request, RequestError};
 use crate::scheduler::thermal::{Level, Thresholds};
 use crate::scheduler::{Outlook, PlannedAhead, StepPlan};
@@ -23,7 +23,7 @@ use super::history::{History, Record};
 use super::inbox::Inbox;
 use super::outlet::{Opening, Outlets};
 use super::permit::{Closed, Gate};
-use super::stats::{EngineStats, LiveSequence, WindowStats};
+use super::stats::{EngineStats, LiveSequence, Recent, WindowStats};
 use super::tape::{Entry, Planned};
 use super::trace::Traces;
 use super::window::{SAMPLES, Window};
@@ -34,6 +34,8 @@ pub struct Home {
     pub(super) traces: Traces,
     gate: Gate,
     drains: Vec<oneshot::Sender<()>>,
+    /// Who wants to know what blocks are used for, when the core is home.
+    onlookers: Vec<oneshot::Sender<Vec<BlockUse>>>,
     ending: bool,
     pub(super) measured: Measured,
     pub(super) history: History,
@@ -99,6 +101,7 @@ impl Home {
             traces: Traces::default(),
             gate,
             drains: Vec::new(),
+            onlookers: Vec::new(),
             ending: false,
             measured,
             history: History::default(),
@@ -197,7 +200,9 @@ impl Home {
                 let _ = reply.send(before);
             }
             EngineCommand::ResetStats => self.reset_stats(),
-            EngineCommand::Requests { reply } => drop(reply.send(self.requests())),
+            EngineCommand::Requests { reply } => drop(reply.send(self.requests(usize::MAX))),
+            EngineCommand::Recent { most, reply } => drop(reply.send(self.recent(most))),
+            EngineCommand::Blocks { reply } => self.look_later(reply),
             EngineCommand::Trace { id, reply } => drop(reply.send(self.traces.of(&id))),
             EngineCommand::History { window, reply } => drop(reply.send(self.past(window))),
             EngineCommand::Cancel { id, reply } => drop(reply.send(self.cancel(&id))),
@@ -230,7 +235,7 @@ impl Home {
         for (seq, events, permit, origin, priority, (prompt_tokens, max_tokens)) in waiting {
             self.history.begin(seq, priority, prompt_tokens as u32, now);
             accepted.predicted_ttft = predicted.map(|until| (now + until).since(origin.received));
-            self.traces.begin(seq, origin, priority);
+            self.traces.begin(seq, origin, priority, prompt_tokens as u32);
             self.traces.note(seq, Decision::Queued { depth, predicted_ttft: accepted.predicted_ttft }, now);
             let predicted = predicted.map(|until| now + until);
             self.outlets.open(seq, Opening { events, permit, predicted, prompt_tokens, max_tokens }, now);
@@ -288,6 +293,9 @@ impl Home {
         }
         if let Some(level) = orders.thermal {
             core.set_thermal(level);
+        }
+        for onlooker in self.onlookers.drain(..) {
+            let _ = onlooker.send(core.block_uses());
         }
         let now = self.clock.now();
         let overdue = core.expire(now);
@@ -459,8 +467,24 @@ impl Home {
         }
     }
 
-    fn requests(&self) -> Vec<LiveSequence> {
-        let mut live = self.inbox.sequences(self.clock.now());
+    /// Whoever stopped waiting makes room, so that a long step gathers nobody.
+    fn look_later(&mut self, onlooker: oneshot::Sender<Vec<BlockUse>>) {
+        self.onlookers.retain(|other| !other.is_closed());
+        self.onlookers.push(onlooker);
+    }
+
+    fn recent(&self, most: usize) -> Vec<Recent> {
+        let now = self.clock.now();
+        let live = self.requests(most).into_iter().filter_map(|live| {
+            let trace = self.traces.live(live.view.seq)?.clone();
+            Some(Recent { live: Some(live), trace, now })
+        });
+        let ended = self.traces.ended().take(most).map(|trace| Recent { live: None, trace: trace.clone(), now });
+        live.chain(ended).collect()
+    }
+
+    fn requests(&self, most: usize) -> Vec<LiveSequence> {
+        let mut live = self.inbox.sequences(self.clock.now(), most);
         for sequence in &mut live {
             if self.inbox.is_paused() {
                 sequence.wait = Some(Wait::Paused);

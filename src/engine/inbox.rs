@@ -330,8 +330,8 @@ impl Inbox {
         self.intake.reset_stats();
     }
 
-    /// All live sequences, queued ones last.
-    pub fn sequences(&self, now: Micros) -> Vec<LiveSequence> {
+    /// At most `most` live sequences, queued ones last.
+    pub fn sequences(&self, now: Micros, most: usize) -> Vec<LiveSequence> {
         let age = move |origin: &crate::request::Origin| now.since(origin.received);
         let seated = self.last.sequences.iter();
         let seated = seated.map(|view| LiveSequence { age: age(&view.origin), view: view.clone(), wait: None });
@@ -354,7 +354,7 @@ impl Inbox {
                 },
             }
         });
-        seated.chain(queued).collect()
+        seated.chain(queued).take(most).collect()
     }
 }
 

@@ -126,6 +126,7 @@ impl Home {
             Event::Admitted { .. } | Event::Embedded(_) => None,
             Event::Token(_) => {
                 self.history.token(seq, now);
+                self.traces.token(seq);
                 self.measured.tokens_total += 1;
                 self.measured.window_tokens += 1;
                 None

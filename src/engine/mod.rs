@@ -23,6 +23,7 @@ mod masks;
 mod meanwhile;
 pub mod outlet;
 pub mod permit;
+pub mod phases;
 mod pooler;
 mod predict;
 pub mod run;

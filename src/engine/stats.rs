@@ -5,6 +5,7 @@ use crate::request::{CLASSES, Priority};
 use crate::units::Micros;
 
 use super::control::{Group, Tuning};
+use super::trace::Trace;
 
 /// Everything about the loop at one moment.
 #[derive(Clone, Debug)]
@@ -91,6 +92,15 @@ impl EngineStats {
     pub fn policy(&self) -> &'static str {
         self.tuning.selected(Group::Policy).unwrap_or_default()
     }
+}
+
+/// A sequence that is here, or has ended lately, and how it was scheduled.
+#[derive(Clone, Debug)]
+pub struct Recent {
+    /// While it is here.
+    pub live: Option<LiveSequence>,
+    pub trace: Trace,
+    pub now: Micros,
 }
 
 /// A live sequence, and what holds it up.

@@ -24,6 +24,8 @@ pub struct Trace {
     pub seq: SeqId,
     pub origin: Origin,
     pub priority: Priority,
+    pub prompt_tokens: u32,
+    pub generated_tokens: u32,
     /// Oldest first.
     pub entries: Vec<Entry>,
     /// Entries that were left out, from the middle.
@@ -59,8 +61,16 @@ pub struct Traces {
 }
 
 impl Traces {
-    pub fn begin(&mut self, seq: SeqId, origin: Origin, priority: Priority) {
-        self.live.insert(seq, Trace { seq, origin, priority, entries: Vec::new(), dropped: 0 });
+    pub fn begin(&mut self, seq: SeqId, origin: Origin, priority: Priority, prompt_tokens: u32) {
+        let (entries, generated_tokens, dropped) = (Vec::new(), 0, 0);
+        self.live.insert(seq, Trace { seq, origin, priority, prompt_tokens, generated_tokens, entries, dropped });
+    }
+
+    /// It has drawn a token.
+    pub fn token(&mut self, seq: SeqId) {
+        if let Some(trace) = self.live.get_mut(&seq) {
+            trace.generated_tokens += 1;
+        }
     }
 
     pub fn note(&mut self, seq: SeqId, decision: Decision, now: Micros) {
@@ -90,6 +100,16 @@ impl Traces {
         let live = self.live.values().filter(|trace| wanted(trace)).cloned();
         let ended = self.ended.iter().filter(|trace| wanted(trace)).cloned();
         ended.chain(live).collect()
+    }
+
+    /// Of a live sequence.
+    pub fn live(&self, seq: SeqId) -> Option<&Trace> {
+        self.live.get(&seq)
+    }
+
+    /// Ended ones, the newest first.
+    pub fn ended(&self) -> impl Iterator<Item = &Trace> {
+        self.ended.iter().rev()
     }
 
     /// Live sequences of a request.
@@ -194,7 +214,7 @@ mod tests {
 
     fn traced(decisions: &[Decision]) -> Trace {
         let mut traces = Traces::default();
-        traces.begin(SeqId(1), Origin { id: "cmpl-1".into(), ..Origin::default() }, Priority::Normal);
+        traces.begin(SeqId(1), Origin { id: "cmpl-1".into(), ..Origin::default() }, Priority::Normal, 8);
         for (at, decision) in decisions.iter().enumerate() {
             traces.note(SeqId(1), decision.clone(), Micros(at as u64));
         }
@@ -244,7 +264,7 @@ mod tests {
         let mut traces = Traces::default();
         for n in 0..3_000 {
             let origin = Origin { id: format!("cmpl-{}", n / 2).into(), ..Origin::default() };
-            traces.begin(SeqId(n), origin, Priority::High);
+            traces.begin(SeqId(n), origin, Priority::High, 8);
         }
         assert_eq!(traces.live_of("cmpl-7"), [SeqId(14), SeqId(15)]);
         assert_eq!(traces.live_of("seq-14"), [SeqId(14)]);

@@ -10,6 +10,7 @@
 mod block_table;
 mod pool;
 mod prefix;
+mod uses;
 
 pub use block_table::BlockTable;
 pub use pool::{Block, BlockPool, OutOfBlocks, Reused};

@@ -156,6 +156,16 @@ impl BlockPool {
         self.prefixes.len()
     }
 
+    /// Handles that exist of each block.
+    pub(super) fn references(&self) -> &[u32] {
+        &self.references
+    }
+
+    /// Whether what a block holds can be found, of a block that nobody holds.
+    pub(super) fn is_kept(&self, id: usize) -> bool {
+        self.prefixes.holds(BlockId(id as u32))
+    }
+
     pub fn used(&self) -> usize {
         self.total() - self.free()
     }

@@ -8,8 +8,9 @@ use super::pool::Pool;
 use crate::engine::EngineHandle;
 use crate::engine::control::{Change, Changed, Value};
 use crate::engine::history::Record;
-use crate::engine::stats::{EngineStats, LiveSequence};
+use crate::engine::stats::{EngineStats, LiveSequence, Recent};
 use crate::engine::trace::Trace;
+use crate::report::BlockUse;
 use crate::request::RequestError;
 use crate::scheduler::thermal::{Level, Reading};
 use crate::units::Micros;
@@ -73,6 +74,16 @@ impl Pool {
     /// All live sequences.
     pub async fn requests(&self) -> Result<Vec<LiveSequence>, RequestError> {
         Ok(self.ask(|engine| async move { engine.requests().await }).await?.concat())
+    }
+
+    /// The newest sequences of each loop with their traces: live ones, then ended ones, at most `most` of each.
+    pub async fn recent(&self, most: usize) -> Result<Vec<Recent>, RequestError> {
+        Ok(self.ask(|engine| async move { engine.recent(most).await }).await?.concat())
+    }
+
+    /// Of each loop, what its blocks are used for. Comes once no step runs.
+    pub async fn blocks(&self) -> Result<Vec<Vec<BlockUse>>, RequestError> {
+        self.ask(|engine| async move { engine.blocks().await }).await
     }
 
     /// Of each sequence of a request; empty if it is unknown or forgotten. One that was begun again elsewhere has several.

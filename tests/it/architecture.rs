@@ -76,6 +76,7 @@ const PURE: &[&str] = &[
     "engine/executor.rs",
     "engine/control.rs",
     "engine/history.rs",
+    "engine/phases.rs",
     "engine/predict.rs",
     "engine/stats.rs",
     "engine/tape.rs",

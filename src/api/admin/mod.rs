@@ -7,6 +7,7 @@
 //! state.rs     engines and workers in numbers
 //! audit.rs     who changed what, from and to what
 //! requests.rs  live requests: list, look, end, trace
+//! live.rs      all of that for the dashboard, as a stream
 //! ```
 //! Everything goes through the engine's command channel and takes effect between two steps. Queries answer while a step
 //! runs, from what stayed home.
@@ -15,6 +16,7 @@ pub mod advice;
 pub mod audit;
 pub mod control;
 mod guard;
+pub mod live;
 pub mod requests;
 pub mod state;
 
@@ -44,6 +46,7 @@ pub fn routes() -> Vec<(String, MethodRouter<Front>)> {
         ("/pause", post(control::pause)),
         ("/resume", post(control::resume)),
         ("/drain", post(control::drain)),
+        ("/live", get(live::stream)),
         ("/stats/reset", post(control::reset_stats)),
         ("/requests", get(requests::list)),
         ("/requests/{id}", get(requests::one).delete(requests::cancel)),

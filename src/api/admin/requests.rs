@@ -65,7 +65,7 @@ fn not_live(id: &str) -> RequestError {
     RequestError::UnknownName { what: "request", name, valid: "the ids of /admin/requests".into() }
 }
 
-fn object(live: &LiveSequence) -> Value {
+pub fn object(live: &LiveSequence) -> Value {
     let view = &live.view;
     json!({
         "id": &*view.origin.id,

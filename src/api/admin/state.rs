@@ -17,13 +17,17 @@ use crate::workers::WorkerView;
 /// The engines in numbers, and all workers. Without an engine of its own, only the workers.
 #[utoipa::path(get, path = "/admin/state", operation_id = "admin_state", tag = "admin", responses((status = 200, description = "Now", body = AdminState)))]
 pub async fn get(Extract(state): Extract<Front>) -> Result<Json<Value>, ApiError> {
-    let mut body = match state.workers.stats().await {
+    Ok(Json(body(&state).await?))
+}
+
+pub async fn body(front: &Front) -> Result<Value, RequestError> {
+    let mut body = match front.workers.stats().await {
         // Nothing is decided here where others compute.
-        Err(RequestError::EngineStopped) if !state.workers.has_engines() => json!({}),
+        Err(RequestError::EngineStopped) if !front.workers.has_engines() => json!({}),
         stats => object(&stats?),
     };
-    body["workers"] = workers(&state);
-    Ok(Json(body))
+    body["workers"] = workers(front);
+    Ok(body)
 }
 
 /// Who works, and how it is.
@@ -32,7 +36,7 @@ pub async fn list(Extract(state): Extract<Front>) -> Json<Value> {
     Json(json!({"object": "list", "data": workers(&state)}))
 }
 
-fn workers(front: &Front) -> Value {
+pub fn workers(front: &Front) -> Value {
     let object = |view: WorkerView| {
         let [success, failure, uncounted] = view.glance.verdicts;
         json!({

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{admin, anthropic, health, measures, metrics, openai};
+use super::{admin, anthropic, dashboard, health, measures, metrics, openai};
 use crate::engine::control::Group;
 use shapes::{errors, messages};
 
@@ -60,6 +60,9 @@ pub use page::page;
         measures::history,
         document,
         page::page,
+        dashboard::page,
+        dashboard::file,
+        admin::live::stream,
         admin::state::get,
         admin::state::list,
         admin::audit::list,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::DOCUMENT;
 use crate::api::openai::params::asked;
-use crate::api::testing::{QWEN, Scene, answer, get_request, json_post};
+use crate::api::testing::{QWEN, Scene, answer, get_request, json_post, status};
 use crate::api::{admin, batch_routes, measures, openai_routes, plain_routes};
 use crate::request::{Event, FinishReason};
 
@@ -60,7 +60,8 @@ async fn every_method_is_in_the_document_and_no_other() {
         for alias in aliases {
             for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
                 let request = Request::builder().method(&method).uri(&alias).body(Body::empty()).unwrap();
-                let known = answer(&state, request).await.status != StatusCode::METHOD_NOT_ALLOWED;
+                // Not the body: a stream may have no end.
+                let known = status(&state, request).await != StatusCode::METHOD_NOT_ALLOWED;
                 let told = item.get(method.as_str().to_lowercase()).is_some();
                 assert_eq!(known, told, "{method} {alias}");
             }

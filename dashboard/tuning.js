@@ -1,0 +1,147 @@
+// Strategy, policy and their parameters, and the word to pause: everything here changes the engine from its next step on.
+
+import { $, h, put, said } from "./dom.js";
+import { json } from "./server.js";
+
+const GROUPS = [
+  ["strategy", "Strategy", "When a gathered group of requests flows to the scheduler"],
+  ["policy", "Policy", "Who computes first in a step"],
+  ["limits", "Limits", "Seats, tokens in a step, queue"],
+];
+
+export function tuning() {
+  const say = (text, mood = "") => {
+    $("tuning-said").dataset.mood = mood;
+    put($("tuning-said"), text);
+  };
+  const groups = GROUPS.map(([name, title, about]) => group(name, title, about, say, changed));
+  const pause = $("pause");
+  let paused = false;
+
+  async function changed() {
+    await Promise.all([...groups.map((one) => one.load()), audit()]);
+  }
+  pause.addEventListener("click", async () => {
+    try {
+      await json(`admin/${paused ? "resume" : "pause"}`, { method: "POST" });
+      say(paused ? "Steps start again." : "Paused: no step starts until you resume.");
+      audit();
+    } catch (error) {
+      say(error.message, "bad");
+    }
+  });
+  $("audit").addEventListener("toggle", audit);
+  addEventListener("tuningchanged", changed);
+  return {
+    greet: changed,
+    show({ engine, metrics }) {
+      paused = Boolean(engine?.paused);
+      put(pause, paused ? "Resume" : "Pause");
+      pause.setAttribute("aria-pressed", String(paused));
+      for (const one of groups) one.inForce(metrics?.[one.name] ?? engine?.[one.name]);
+    },
+  };
+}
+
+/** Tells the other panels that something else is in force. */
+export const announce = () => dispatchEvent(new Event("tuningchanged"));
+
+function group(name, title, about, say, changed) {
+  const select = h("select", { id: `tune-${name}` });
+  const button = h("button", { type: "submit", disabled: true }, "Switch");
+  const current = h("p", { class: "note" });
+  const fields = h("div", { class: "fields" });
+  const save = h("button", { type: "submit", disabled: true }, "Save");
+  const chooser = h("form", { class: "choose" }, h("label", { for: `tune-${name}` }, title), select, button, current);
+  const more = h("details", { class: "more" }, h("summary", {}, name === "limits" ? "Limits" : `Parameters of the ${name}`), h("form", {}, fields, h("div", { class: "actions" }, save)));
+  chooser.hidden = name === "limits";
+  $("tuning").append(h("div", { class: "group", title: about }, chooser, more));
+  let active;
+
+  const refresh = () => {
+    const other = Boolean(select.value) && select.value !== active;
+    button.disabled = !other;
+    put(current, other && active ? `${said(active)} is in force` : "");
+  };
+  const dirty = () => [...fields.querySelectorAll("input")].filter((input) => (input.type === "checkbox" ? input.checked !== input.was : input.value !== input.was));
+  select.addEventListener("change", refresh);
+  fields.addEventListener("input", () => (save.disabled = !dirty().length));
+  chooser.addEventListener("submit", (event) => {
+    event.preventDefault();
+    change({ name: select.value }, `The ${name} is ${said(select.value)} now.`);
+  });
+  more.querySelector("form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const value = (input) => (input.type === "checkbox" ? input.checked : Number(input.value));
+    const parameters = Object.fromEntries(dirty().map((input) => [input.name, value(input)]));
+    change({ parameters }, "Saved.");
+  });
+
+  async function change(body, done) {
+    try {
+      const answer = await json(`admin/${name}`, { method: "PUT", body });
+      for (const input of fields.querySelectorAll("input")) input.was = undefined;
+      await changed();
+      say(answer.audited === false ? `${done} The store did not take it down.` : done, "good");
+    } catch (error) {
+      say(error.message, "bad");
+    }
+  }
+
+  function field(key, value) {
+    const id = `tune-${name}-${key}`;
+    const input = typeof value === "boolean" ? h("input", { id, name: key, type: "checkbox" }) : h("input", { id, name: key, type: "number", step: "any" });
+    return h("div", { class: "field" }, h("label", { for: id }, said(key)), input);
+  }
+
+  return {
+    name,
+    async load() {
+      let known;
+      try {
+        known = await json(`admin/${name}`);
+      } catch {
+        return;
+      }
+      const available = known.available ?? [];
+      if (select.options.length !== available.length) {
+        select.replaceChildren(...available.map((one) => h("option", { value: one }, said(one))));
+      }
+      const entries = Object.entries(known.parameters ?? {});
+      if (fields.children.length !== entries.length) fields.replaceChildren(...entries.map(([key, value]) => field(key, value)));
+      const untouched = new Set(dirty().map((input) => input.name));
+      entries.forEach(([key, value], at) => {
+        const input = fields.children[at].querySelector("input");
+        // What somebody is writing stays.
+        if (untouched.has(key) && input.was !== undefined) return;
+        if (input.type === "checkbox") input.checked = input.was = value;
+        else input.value = input.was = String(value);
+      });
+      save.disabled = !dirty().length;
+      more.hidden = !entries.length;
+      if (!known.name) return;
+      if (known.name === active) select.value = active;
+      this.inForce(known.name);
+      refresh();
+    },
+    inForce(chosen) {
+      if (!chosen || chosen === active) return;
+      // The list follows what is in force, unless somebody is choosing.
+      if (!active || select.value === active || document.activeElement !== select) select.value = chosen;
+      active = chosen;
+      refresh();
+    },
+  };
+}
+
+async function audit() {
+  if (!$("audit").open) return;
+  try {
+    const { data } = await json("admin/audit?limit=12");
+    const line = (one) => h("li", {}, h("time", { datetime: new Date(one.at * 1e3).toISOString() }, new Date(one.at * 1e3).toLocaleTimeString()),
+      h("span", {}, `${said(one.what)}: ${said(one.from)} → ${said(one.to)}`), h("span", { class: "note" }, one.who));
+    $("audit-list").replaceChildren(...(data.length ? data.map(line) : [h("li", { class: "note" }, "Nothing was changed.")]));
+  } catch (error) {
+    $("audit-list").replaceChildren(h("li", { class: "note" }, error.message));
+  }
+}
