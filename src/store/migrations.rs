@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
-const STEPS: &[(i64, &str, &str)] = &[(1, "store", include_str!("../../migrations/0001_store.sql"))];
+const STEPS: &[(i64, &str, &str)] = &[
+    (1, "store", include_str!("../../migrations/0001_store.sql")),
+    (2, "keys", include_str!("../../migrations/0002_keys.sql")),
+];
 
 /// Built here, not by sqlx's macro, which would compile the drivers a second time for the compiler.
 pub(super) fn migrator() -> Migrator {
@@ -13,6 +16,11 @@ pub(super) fn migrator() -> Migrator {
         Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
     };
     Migrator::with_migrations(STEPS.iter().map(step).collect())
+}
+
+/// In the order of the migrator.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    STEPS.iter().map(|(_, name, _)| *name)
 }
 
 #[cfg(test)]
