@@ -301,7 +301,7 @@ async fn a_key_is_the_tenant_with_its_weight_its_salt_and_its_ceiling() {
     let request = &group[0].request;
     assert_eq!(&*request.origin().tenant, keys[0].id);
     assert_eq!(request.origin().weight.thousandths(), 2_500);
-    assert_eq!((&**request.cache_salt(), request.priority()), (keys[0].id.as_str(), Priority::Low));
+    assert_eq!((&**request.cache_salt(), request.priority()), (&keys[0].digest[..32], Priority::Low));
     drop(group);
     let _ = asked.await.unwrap();
     let asked = ask(&keys[1], json!({"prompt": "a", "priority": "high"}));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
 
 use crate::keys::{NewKey, Role, Roles, day_of};
-use crate::request::{Priority, Weight};
+use crate::request::{MAX_SALT_BYTES, Priority, Weight};
 use crate::store::Grouping;
 
 /// `forebay keys …`
@@ -236,9 +236,10 @@ fn weight(text: &str) -> Result<Weight, String> {
 
 /// As requests may have it.
 fn salt(text: &str) -> Result<String, String> {
-    match text.len() <= 256 && !text.contains('\0') {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-+=".contains(&byte);
+    match text.len() <= MAX_SALT_BYTES && text.bytes().all(plain) {
         true => Ok(text.to_owned()),
-        false => Err("must have at most 256 bytes, and no NUL".to_owned()),
+        false => Err(format!("must have at most {MAX_SALT_BYTES} characters of a-z, A-Z, 0-9, _, -, + and =")),
     }
 }
 
@@ -284,7 +285,14 @@ mod tests {
         };
         let expires_in = Some(Duration::from_secs(90 * 86_400));
         assert_eq!(*args, KeysArgs::Create { key: Box::new(key), expires_in, json: false });
-        for wrong in ["--weight 0", "--expires 9", "--role root", "--concurrency 0", "--priority-ceiling urgent"] {
+        for wrong in [
+            "--weight 0",
+            "--expires 9",
+            "--role root",
+            "--concurrency 0",
+            "--priority-ceiling urgent",
+            "--cache-salt a/b",
+        ] {
             let args: Vec<&str> = "keys create --name a".split(' ').chain(wrong.split(' ')).collect();
             assert!(parse_from(&args).is_err(), "{wrong}");
         }

@@ -103,6 +103,9 @@ impl Key {
     }
 }
 
+/// Of a digest, for a salt.
+const SALT_DIGITS: usize = 32;
+
 /// What somebody wants to make.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewKey {
@@ -154,7 +157,8 @@ impl NewKey {
             concurrency: self.concurrency.map(i64::from),
             priority_ceiling: self.priority_ceiling.map(|priority| priority.name().to_owned()),
             weight: i64::from(self.weight.thousandths()),
-            cache_salt: self.cache_salt.clone().unwrap_or_else(|| id.to_owned()),
+            // Nobody can guess it, so no client can name another's.
+            cache_salt: self.cache_salt.clone().unwrap_or_else(|| digest.chars().take(SALT_DIGITS).collect()),
         }
     }
 }

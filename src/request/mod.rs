@@ -28,7 +28,7 @@ pub use goal::{Goal, Pooling};
 pub use limits::{Defaults, Limits};
 pub use payer::{Payer, Weight};
 pub use priority::{CLASSES, Priority};
-pub use raw::{ChatMessage, MessageCall, Prompt, RawGrammar, RawRequest};
+pub use raw::{ChatMessage, MAX_SALT_BYTES, MessageCall, Prompt, RawGrammar, RawRequest};
 pub use shaping::{RawShaping, Shaping, ThinkingBudget, ThinkingTags};
 pub use template::{TemplateOptions, Tools};
 

@@ -138,7 +138,7 @@ impl ChatMessage {
 }
 
 /// A salt is kept with each first block of its requests.
-const MAX_SALT_BYTES: usize = 128;
+pub const MAX_SALT_BYTES: usize = 128;
 
 impl RawRequest {
     /// Checks everything that needs no tokenizer. `entropy` becomes the seed when the client gave none.
