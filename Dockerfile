@@ -12,7 +12,8 @@ USER 10001
 # Files, batches and who changed what (store.url): mount a volume here to keep them.
 WORKDIR /var/lib/forebay
 VOLUME /var/lib/forebay
-# There are no API keys yet, so reaching beyond loopback has to be said aloud: publish the port only where you trust who can.
+# No keys are asked for, and reaching beyond loopback has to be said aloud: publish the port only where you trust who can, or
+# set FOREBAY__KEYS__REQUIRED=true.
 ENV FOREBAY__SERVER__HOST=0.0.0.0 \
     FOREBAY__SERVER__INSECURE=true
 EXPOSE 8080

@@ -36,10 +36,10 @@ unit: $(VENV)/ready capi-dev ## all tests but those in doc comments
 	$(CARGO) nextest run --locked --no-fail-fast
 
 # Installs Debian's postgresql if there is none, and starts one of its own.
-test-postgres: ## the tests of the store and of batches, on PostgreSQL too
+test-postgres: ## the tests of the store, keys and batches, on PostgreSQL too
 	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
 	tests/postgres.sh $(CARGO) nextest run --locked --no-fail-fast \
-		-E 'test(/^store::/) + test(/^jobs::/) + test(/^batches::/)'
+		-E 'test(/^store::/) + test(/^jobs::/) + test(/^keys::/) + test(/^batches::/)'
 
 capi-dev: # what the tests of the C library link
 	$(CARGO) rustc --locked --lib --features capi --crate-type cdylib,staticlib

@@ -5,7 +5,7 @@
 //! the `scheduler`, which takes blocks from `kv` and plans token ranges; `model` runs the packed batch in
 //! `spawn_blocking`; `grammar` says which tokens may come; `sampling` draws; events flow back to `generate`, which makes text, and `api` frames it.
 //!
-//! Beside it `jobs` asks the same routes for the lines of batches, and `store` keeps what outlives the process.
+//! Before all of it `keys` says who may ask, and how much. Beside it `jobs` asks the same routes for the lines of batches, and `store` keeps what outlives the process.
 #![deny(unsafe_code)]
 
 pub mod clock;
@@ -17,6 +17,7 @@ pub mod units;
 pub mod app;
 pub mod config;
 pub mod jobs;
+pub mod keys;
 pub mod probe;
 
 pub mod api;

@@ -29,6 +29,9 @@ fn main() -> ExitCode {
         }
         Command::Bench(args) => return end(app::bench(&args)),
         Command::Calibrate(args) => return end(app::calibrate(&args)),
+        Command::Keys(args) => return end(app::keys(&args, &loaded.config)),
+        Command::Usage(args) => return end(app::usage(&args, &loaded.config)),
+        Command::Db(args) => return end(app::db(args, &loaded.config)),
         Command::Simulate(args) => return end(app::simulate(&args, &loaded.config)),
     }
     set_threads(app::compute_threads(&loaded.config));

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How long each of connecting, writing and reading may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Success if a GET of `url` (`http://host:port/path`) is answered with 200.
+/// Success if a GET of `url` (`http://host:port/path`, or `unix:/path/of/a/socket` for its readiness) is answered with 200.
 pub fn run(url: &str) -> ExitCode {
     match status(url) {
         Ok(200) => ExitCode::SUCCESS,
@@ -25,13 +25,25 @@ pub fn run(url: &str) -> ExitCode {
 
 fn status(url: &str) -> std::io::Result<u16> {
     let invalid = |message: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, message);
-    let rest = url.strip_prefix("http://").ok_or_else(|| invalid("only http:// can be probed"))?;
+    #[cfg(unix)]
+    if let Some(path) = url.strip_prefix("unix:") {
+        let stream = std::os::unix::net::UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        return ask(stream, "localhost", "/health/ready");
+    }
+    let rest = url.strip_prefix("http://").ok_or_else(|| invalid("only http:// and unix: can be probed"))?;
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let path = if path.is_empty() { "/" } else { path };
     let address = authority.to_socket_addrs()?.next().ok_or_else(|| invalid("the host has no address"))?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
+    ask(stream, authority, path)
+}
+
+fn ask(mut stream: impl Read + Write, authority: &str, path: &str) -> std::io::Result<u16> {
+    let invalid = |message: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, message);
     write!(stream, "GET {path} HTTP/1.1\r\nhost: {authority}\r\nconnection: close\r\n\r\n")?;
     // "HTTP/1.1 200": the first twelve bytes tell.
     let mut head = [0; 12];

@@ -20,6 +20,8 @@ pub struct Face {
     pub never_retry: bool,
     /// Unread bytes of the body may follow, so the connection cannot be used again.
     pub close: bool,
+    /// `WWW-Authenticate: Bearer`.
+    pub challenge: bool,
 }
 
 /// Whether the same request may succeed later.
@@ -40,7 +42,16 @@ const INVALID: &str = "invalid_request_error";
 
 impl Face {
     fn new(status: StatusCode, kind: &'static str, code: &'static str) -> Face {
-        Face { status, kind, code, param: None, retry_after_s: None, never_retry: false, close: false }
+        Face {
+            status,
+            kind,
+            code,
+            param: None,
+            retry_after_s: None,
+            never_retry: false,
+            close: false,
+            challenge: false,
+        }
     }
 
     fn bad_request(code: &'static str) -> Face {
@@ -72,6 +83,10 @@ impl Face {
         Face { never_retry: true, ..self }
     }
 
+    fn challenge(self) -> Face {
+        Face { challenge: true, ..self }
+    }
+
     fn close(self) -> Face {
         Face { close: true, ..self }
     }
@@ -88,6 +103,18 @@ pub fn face(error: &RequestError) -> Face {
         E::GrammarBusy { retry_after_s } => {
             Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("compiler_busy") }
         }
+        E::Unauthorized { .. } => {
+            Face::new(StatusCode::UNAUTHORIZED, "authentication_error", "invalid_api_key").challenge()
+        }
+        E::RateLimited { retry_after_ms, .. } => Face {
+            retry_after_s: Some(retry_after_ms.div_ceil(1_000).clamp(1, 60) as u32),
+            ..Face::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "rate_limit_exceeded")
+        },
+        // Until the month ends, or somebody raises the limit.
+        E::QuotaExceeded { .. } => {
+            Face::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "insufficient_quota").never_retry()
+        }
+        E::LedgerFull => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("ledger_full") },
         E::EmptyPrompt => Face::bad_request("empty_prompt").about("prompt"),
         E::ContextLength { .. } | E::PromptLength { .. } => Face::bad_request("context_length_exceeded"),
         E::OnlyEmbeds => Face::bad_request("model_only_embeds").about("model"),
@@ -186,6 +213,9 @@ pub fn respond(error: &RequestError, body: Value) -> Response {
     if face.never_retry {
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
     }
+    if face.challenge {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     if face.close {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -204,6 +234,10 @@ mod tests {
             (E::InvalidJson { message: text() }, 400, "invalid_json"),
             (E::invalid("n", "x"), 400, "invalid_value"),
             (E::Unsupported { param: text(), message: text() }, 400, "unsupported_parameter"),
+            (E::Unauthorized { why: "no key" }, 401, "invalid_api_key"),
+            (E::RateLimited { what: "x", limit: 8, retry_after_ms: 8 }, 429, "rate_limit_exceeded"),
+            (E::QuotaExceeded { used: 9, limit: 8 }, 429, "insufficient_quota"),
+            (E::LedgerFull, 503, "ledger_full"),
             (E::EmptyPrompt, 400, "empty_prompt"),
             (E::ContextLength { prompt: 9, limit: 8 }, 400, "context_length_exceeded"),
             (E::PromptLength { prompt: 9, limit: 8 }, 400, "context_length_exceeded"),
@@ -255,7 +289,8 @@ mod tests {
             assert_eq!(response.headers()["content-type"], "application/json");
             assert_eq!(
                 response.headers().contains_key("retry-after"),
-                matches!(status, 429 | 503 | 504) && !["store_busy", "store_unavailable"].contains(&code),
+                matches!(status, 429 | 503 | 504)
+                    && !["store_busy", "store_unavailable", "insufficient_quota"].contains(&code),
                 "{message}"
             );
             // Both SDKs retry 408, 429 and all of 500 and above unless told otherwise.
@@ -273,6 +308,7 @@ mod tests {
         for (error, status, _) in all() {
             let kind = match status {
                 400 | 405 | 413 | 415 => INVALID,
+                401 => "authentication_error",
                 403 => "permission_error",
                 404 => "not_found_error",
                 408 | 504 => "timeout_error",

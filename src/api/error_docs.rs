@@ -37,6 +37,16 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             E::GrammarBusy { retry_after_s: 2 },
             "a schema or grammar waited for others to be compiled, five times as long as its own compilation may take",
         ),
+        (
+            E::Unauthorized { why: "incorrect API key provided" },
+            "no API key, an unknown one, or one that has expired or was revoked (`keys.required`)",
+        ),
+        (
+            E::RateLimited { what: "requests per minute", limit: 60, retry_after_ms: 800 },
+            "the key's requests or tokens per minute, or its requests at once, are used up",
+        ),
+        (E::QuotaExceeded { used: 1_000_412, limit: 1_000_000 }, "the key's tokens of the calendar month are used up"),
+        (E::LedgerFull, "as many billed requests run or wait for the ledger as may (`keys.spool`)"),
         (E::EmptyPrompt, "`prompt` or one of its entries is empty"),
         (E::ContextLength { prompt: 1_200, limit: 1_024 }, "the prompt leaves no room for a token in the context"),
         (
@@ -56,7 +66,7 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
         (E::RouteNotFound { path: text("/v1/nothing") }, "no such route"),
         (
             E::Forbidden { message: text("/admin answers to loopback only") },
-            "`/admin` asked from elsewhere (`server.admin`)",
+            "`/admin` asked from elsewhere (`server.admin`), a key without the role, or a priority above the key's",
         ),
         (E::MethodNotAllowed { method: text("DELETE") }, "the route has other methods"),
         (E::BodyTooLarge { limit: 8_388_608 }, "the body is larger than the server reads; the connection is closed"),

@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
+use super::access::Inside;
 use crate::jobs::{Answered, Answerer, Ask};
 use crate::request::Priority;
 
@@ -23,6 +24,7 @@ async fn answer(router: Router, ask: Ask) -> Answered {
         .header("x-priority", Priority::Batch.name())
         // A batch's lines share among themselves, and take nothing from the share of whoever sent it.
         .header("x-gateway-inference-fairness-id", &ask.batch)
+        .extension(Inside { owner: ask.owner })
         .body(Body::from(ask.body));
     let Ok(request) = request else { return failed() };
     let Ok(response) = router.oneshot(request).await;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! serve.rs   accept loop: header timeout, write stalls, connection cap, drain
-//! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ route
+//! mod.rs     routes and layers: request id ▸ count ▸ catch panics ▸ access ▸ route
+//! access.rs  who may ask for what; cors.rs  pages of other origins; entrance.rs  addresses, sockets, TLS
 //! relay/     requests that another server answers, where there are such
 //! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
 //! measures.rs the server in numbers, now and lately; metrics.rs the same for Prometheus
@@ -16,9 +17,12 @@
 //! handler computes for long (long prompts are tokenised in its `spawn_blocking`). Probes and `/metrics` read atomics
 //! only, so a saturated engine does not delay them.
 
+mod access;
 mod admin;
 mod anthropic;
+mod cors;
 mod dashboard;
+mod entrance;
 pub mod error;
 mod extract;
 pub mod health;
@@ -49,6 +53,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::clock::Clock;
 use crate::generate::Generator;
+use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::request::RequestError;
 use crate::store::Store;
@@ -56,9 +61,12 @@ use crate::workers::Pool;
 use error::ApiError;
 use relay::Relay;
 
+pub use access::Door;
 pub use admin::Access;
 pub use admin::advice::Canaries;
 pub use admin::live::Feed;
+pub use cors::Origins;
+pub use entrance::Entrance;
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use inside::answerer;
@@ -77,6 +85,10 @@ pub struct Front {
     /// For `/admin`, traces and relays; completions of the server's own model go through its generator.
     pub workers: Pool,
     pub admin: Access,
+    /// Without them everybody may ask for everything that `admin` lets through.
+    pub keys: Option<Keys>,
+    /// Pages of other origins that may ask; without them, none.
+    pub origins: Option<Origins>,
     pub store: Store,
     /// Told when a batch came, or is to be cancelled.
     pub batches: Arc<Notify>,
@@ -225,10 +237,17 @@ fn whole(v1: Router, bare: Router, front: Front) -> Router {
 /// Outermost last.
 fn layered(router: Router, front: Front) -> Router {
     let counter = front.metrics.clone();
-    router
+    let origins = front.origins.as_ref().map(cors::layer);
+    let router = router
+        .layer(from_fn_with_state(front.clone(), access::layer))
         .layer(CatchPanicLayer::custom(move |panic| caught(&counter, panic)))
         .layer(from_fn_with_state(front, metrics::layer))
-        .layer(from_fn(request_id::layer))
+        .layer(from_fn(request_id::layer));
+    // Before access: what a browser asks first has no key.
+    match origins {
+        Some(origins) => router.layer(origins),
+        None => router,
+    }
 }
 
 async fn no_route(request: Request) -> Response {
@@ -258,7 +277,11 @@ fn caught(metrics: &Metrics, _panic: Box<dyn Any + Send>) -> Response {
 }
 
 #[cfg(test)]
+mod access_tests;
+#[cfg(test)]
 mod batch_tests;
+#[cfg(test)]
+mod entrance_tests;
 #[cfg(test)]
 mod error_docs;
 #[cfg(test)]

@@ -18,14 +18,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tower::ServiceExt;
 use tower::util::MapRequest;
 
+use super::access::Door;
 use super::admin::Peer;
+use super::entrance::{Arrival, Entrance, Stream};
 
 /// How patient the loop is.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +59,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `shutdown` completes, then stops accepting, lets requests under way finish within the drain timeout, and
 /// drops the rest. Dropping this future drops every connection at once.
-pub async fn serve(listener: TcpListener, router: Router, config: ServeConfig, shutdown: impl Future<Output = ()>) {
+pub async fn serve(
+    entrance: impl Into<Entrance>,
+    router: Router,
+    config: ServeConfig,
+    shutdown: impl Future<Output = ()>,
+) {
+    let entrance = entrance.into();
     let mut shutdown = pin!(shutdown);
     let seats = Arc::new(Semaphore::new(config.max_connections));
     let graceful = GracefulShutdown::new();
@@ -69,20 +76,26 @@ pub async fn serve(listener: TcpListener, router: Router, config: ServeConfig, s
             () = &mut shutdown => break,
             // Reaps ended connections, so that the set stays small.
             Some(_) = connections.join_next() => continue,
-            accepted = accept(&listener, &seats) => accepted,
+            accepted = accept(&entrance, &seats) => accepted,
         };
-        if let Some((stream, peer, seat)) = accepted {
-            let connection = graceful.watch(connection(stream, peer, &router, config));
+        if let Some((arrival, peer, seat)) = accepted {
+            let (watcher, router, from) = (graceful.watcher(), router.clone(), Origin { peer, door: entrance.door });
             connections.spawn(async move {
-                // Errors are the client's: it left, was too slow or sent no HTTP.
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "connection ended");
+                // Errors are the client's: it left, was too slow or sent no HTTP, or no TLS.
+                match timeout(config.header_timeout, arrival.open()).await {
+                    Ok(Ok(stream)) => {
+                        if let Err(error) = watcher.watch(connection(stream, from, &router, config)).await {
+                            tracing::debug!(%error, "connection ended");
+                        }
+                    }
+                    Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+                    Err(_) => tracing::debug!("TLS took too long"),
                 }
                 drop(seat);
             });
         }
     }
-    drop(listener);
+    drop(entrance);
     if timeout(config.drain_timeout, graceful.shutdown()).await.is_err() {
         tracing::warn!(event = "drain_timeout", connections = connections.len(), "connections dropped");
     }
@@ -90,11 +103,11 @@ pub async fn serve(listener: TcpListener, router: Router, config: ServeConfig, s
 }
 
 /// The next connection and its seat. `None` when accepting failed. Cancel safe.
-async fn accept(listener: &TcpListener, seats: &Arc<Semaphore>) -> Option<(TcpStream, Peer, impl Send + 'static)> {
+async fn accept(entrance: &Entrance, seats: &Arc<Semaphore>) -> Option<(Arrival, Peer, impl Send + 'static)> {
     // The semaphore is never closed.
     let seat = seats.clone().acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, peer)) => Some((stream, Peer(peer), seat)),
+    match entrance.accept().await {
+        Ok((arrival, peer)) => Some((arrival, peer, seat)),
         Err(error) if ended_before_accept(&error) => None,
         Err(error) => {
             tracing::warn!(event = "accept_failed", %error, "no connection could be accepted");
@@ -109,19 +122,25 @@ fn ended_before_accept(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-type Connection<F> = http1::Connection<TokioIo<StallGuard<TcpStream>>, TowerToHyperService<MapRequest<Router, F>>>;
+type Connection<F> = http1::Connection<TokioIo<StallGuard<Stream>>, TowerToHyperService<MapRequest<Router, F>>>;
+
+/// What requests are told of their connection.
+#[derive(Clone, Copy)]
+struct Origin {
+    peer: Peer,
+    door: Door,
+}
 
 fn connection(
-    stream: TcpStream,
-    peer: Peer,
+    stream: Stream,
+    from: Origin,
     router: &Router,
     config: ServeConfig,
 ) -> Connection<impl Fn(Request<Incoming>) -> Request<Body> + Clone + use<>> {
-    // Tokens are small writes that must not wait for each other; without it they only come later.
-    let _ = stream.set_nodelay(true);
     let io = TokioIo::new(StallGuard::new(stream, config.write_timeout));
     let with_peer = move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(from.peer);
+        request.extensions_mut().insert(from.door);
         request.map(Body::new)
     };
     http1::Builder::new()

@@ -82,6 +82,8 @@ impl Scene {
             clock,
             workers,
             admin: Access::Any,
+            keys: None,
+            origins: None,
             store: Store::new(store::Config::memory()),
             batches: Arc::default(),
             max_file_bytes: 1 << 20,

@@ -1,21 +1,23 @@
 //! The HTTP face on its own runtime, and the order in which everything ends.
 
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{self, Runtime};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::api::{self, BodyLimits, Health, ServeConfig};
 use crate::clock::{self, Clock};
-use crate::config::{AdminAccess, Config, ServerConfig};
+use crate::config::{AdminAccess, Config};
 use crate::jobs::{Runner, RunnerParts};
+use crate::keys::Keys;
 use crate::store::Store;
 use crate::workers::{self, Pool};
 
+use super::listeners::{Listeners, Named};
 use super::workers::Workers;
 use super::{Failure, input, measures, signals, thermal};
 
@@ -23,21 +25,6 @@ use super::{Failure, input, measures, signals, thermal};
 const WORKER_THREADS: usize = 2;
 /// Once the engine is empty, the last bytes need no longer than this.
 const FLUSH: Duration = Duration::from_secs(5);
-
-/// The address could not be bound.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {error}")]
-struct Bind {
-    address: SocketAddr,
-    error: std::io::Error,
-}
-
-pub fn bind(config: &ServerConfig) -> Result<TcpListener, Failure> {
-    let address = SocketAddr::new(config.host, config.port);
-    let listener = TcpListener::bind(address).map_err(|error| input(Bind { address, error }))?;
-    listener.set_nonblocking(true).context("the listener")?;
-    Ok(listener)
-}
 
 pub fn runtime() -> Result<Runtime, Failure> {
     let mut builder = runtime::Builder::new_multi_thread();
@@ -47,15 +34,17 @@ pub fn runtime() -> Result<Runtime, Failure> {
 
 /// What has been started before.
 pub struct Serving {
-    pub listener: TcpListener,
+    pub listeners: Listeners,
     /// Open.
     pub store: Store,
+    /// Where they are asked for.
+    pub keys: Option<Keys>,
     pub workers: Workers,
     pub clock: Clock,
 }
 
 pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), Failure> {
-    let Serving { listener, store, workers: started, clock } = serving;
+    let Serving { listeners, store, keys, workers: started, clock } = serving;
     let Workers { pool, generator, shared, fingerprint } = started;
     let health = Arc::new(Health::new(pool.clone()));
     let front = api::Front {
@@ -70,6 +59,8 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
             AdminAccess::Any => api::Access::Any,
             AdminAccess::Off => api::Access::Off,
         },
+        keys: keys.clone(),
+        origins: config.server.origins.as_deref().map(api::Origins::of),
         store: store.clone(),
         batches: Arc::default(),
         max_file_bytes: config.max_file_bytes,
@@ -84,18 +75,31 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         Some(generator) => api::router(api::State { front, generator, replays: Arc::default() }),
         None => api::relay_router(front),
     };
-    let parts =
-        RunnerParts { store: store.clone(), answerer: api::answerer(router.clone()), clock, config: config.jobs, wake };
+    let parts = RunnerParts {
+        store: store.clone(),
+        answerer: api::answerer(router.clone()),
+        clock: clock.clone(),
+        config: config.jobs,
+        wake,
+    };
     let served = runtime.block_on(async {
-        let address = listener.local_addr().context("the listener")?;
-        let listener = tokio::net::TcpListener::from_std(listener).context("the listener")?;
-        let (stop, stopped) = oneshot::channel::<()>();
-        let server = tokio::spawn(api::serve(listener, router, serve_config(config), async {
-            let _ = stopped.await;
-        }));
-        let watch = tokio::spawn(workers::watch(pool.clone(), config.workers.check_interval));
+        let (stop, stopped) = watch::channel(());
+        let mut servers = Vec::new();
+        let mut urls = Vec::new();
+        for Named { entrance, url } in listeners.open()? {
+            let mut stopped = stopped.clone();
+            servers.push(tokio::spawn(api::serve(entrance, router.clone(), serve_config(config), async move {
+                // Nothing is ever sent: the sender's end is the word.
+                let _ = stopped.changed().await;
+            })));
+            urls.push(url);
+        }
+        let keeper = keys.map(|keys| Keeper::start(keys, clock));
+        let watcher = tokio::spawn(workers::watch(pool.clone(), config.workers.check_interval));
         health.loaded();
-        tracing::info!(event = "listening", url = %format!("http://{address}"), "listening on http://{address}");
+        for url in urls {
+            tracing::info!(event = "listening", %url, "listening on {url}");
+        }
         let sampler = tokio::spawn(measures::sample(sampled));
         let sensor = tokio::spawn(thermal::watch(config.thermal.clone(), pool.clone()));
         let (stop_batches, batches_stopped) = oneshot::channel::<()>();
@@ -113,18 +117,68 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         sensor.abort();
         pool.shutdown().await;
         // Every loop has ended, and its thread is joined.
-        watch.await.context("the watch over the workers")?;
+        watcher.await.context("the watch over the workers")?;
         drop(stop);
-        server.await.context("the accept loop")?;
+        for server in servers {
+            server.await.context("the accept loop")?;
+        }
         let _ = sensor.await;
         sampler.abort();
         let _ = sampler.await;
+        // Every request has ended, so what it used is in the spool.
+        if let Some(keeper) = keeper {
+            keeper.end().await;
+        }
         store.close().await;
         end
     });
     drop(runtime);
     tracing::info!(event = "stopped", "stopped");
     Ok(served?)
+}
+
+/// Reads the keys, where they are asked for.
+pub fn open_keys(config: &Config, runtime: &Runtime, store: &Store, clock: &Clock) -> Result<Option<Keys>, Failure> {
+    if !config.keys.required {
+        return Ok(None);
+    }
+    let keys = runtime.block_on(Keys::open(&config.keys, store.clone(), clock.clone())).map_err(input)?;
+    if keys.directory().is_empty() {
+        tracing::warn!(
+            event = "no_keys",
+            "API keys are required and there are none: make one with `forebay keys create`"
+        );
+    }
+    Ok(Some(keys))
+}
+
+/// The two tasks behind the keys: what has changed, and what was used.
+struct Keeper {
+    refresh: JoinHandle<()>,
+    stop_refresh: oneshot::Sender<()>,
+    ledger: JoinHandle<()>,
+    stop_ledger: oneshot::Sender<()>,
+}
+
+impl Keeper {
+    fn start(keys: Keys, clock: Clock) -> Keeper {
+        let (stop_refresh, refresh_stopped) = oneshot::channel();
+        let (stop_ledger, ledger_stopped) = oneshot::channel();
+        let ledger = tokio::spawn(keys.spool().clone().run(clock, async {
+            let _ = ledger_stopped.await;
+        }));
+        let refresh = tokio::spawn(async move {
+            keys.directory().refresh(async { drop(refresh_stopped.await) }).await;
+        });
+        Keeper { refresh, stop_refresh, ledger, stop_ledger }
+    }
+
+    /// Writes what is left.
+    async fn end(self) {
+        drop((self.stop_refresh, self.stop_ledger));
+        let _ = self.refresh.await;
+        let _ = self.ledger.await;
+    }
 }
 
 fn serve_config(config: &Config) -> ServeConfig {

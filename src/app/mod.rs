@@ -11,6 +11,8 @@ mod http;
 #[cfg(feature = "hub")]
 mod hub;
 mod inspect;
+mod keys;
+mod listeners;
 mod logging;
 mod loops;
 mod measures;
@@ -31,6 +33,7 @@ use http::Serving;
 
 pub use bench::{bench, calibrate};
 pub use inspect::inspect;
+pub use keys::{db, keys, usage};
 pub use quantize::quantize;
 pub use simulate::simulate;
 
@@ -76,13 +79,14 @@ pub fn serve(config: Config) -> Result<(), Failure> {
     let _scenario = fail::has_failpoints().then(fail::FailScenario::setup);
     let clock = Clock::system();
     // Bound first: a port that is taken should not cost the loading of a model.
-    let listener = http::bind(&config.server)?;
+    let listeners = listeners::bind(&config.server)?;
     let runtime = http::runtime()?;
     // So should a store that cannot be used.
     let store = Store::new(config.store.clone());
     runtime.block_on(store.open()).map_err(input)?;
+    let keys = http::open_keys(&config, &runtime, &store, &clock)?;
     let workers = workers::start(&config, &clock)?;
     // What loading needed is no longer needed.
     crate::model::release_freed();
-    http::serve(&config, runtime, Serving { listener, store, workers, clock })
+    http::serve(&config, runtime, Serving { listeners, store, keys, workers, clock })
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
 
 use super::keys::{self, FLAGS, Kind};
+use super::operator::{self, DbArgs, KeysArgs, UsageArgs};
 use super::tools::{self, BenchArgs, CalibrateArgs, SimulateArgs};
 use crate::model::Quantised;
 
@@ -43,6 +44,12 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Asks a server what its steps cost.
     Calibrate(Box<CalibrateArgs>),
+    /// API keys.
+    Keys(Box<KeysArgs>),
+    /// What they have used.
+    Usage(Box<UsageArgs>),
+    /// The store's schema.
+    Db(DbArgs),
 }
 
 /// How `model inspect` answers.
@@ -108,6 +115,7 @@ pub fn command() -> Clap {
         .subcommand(tools::simulate().args(some_arguments(SIMULATED)))
         .subcommand(tools::bench())
         .subcommand(tools::calibrate())
+        .subcommands(operator::commands(|| some_arguments(STORED)))
 }
 
 fn path(id: &'static str, shown: &'static str, help: &'static str) -> Arg {
@@ -116,6 +124,9 @@ fn path(id: &'static str, shown: &'static str, help: &'static str) -> Arg {
 
 /// The flags of `serve` that change what is simulated; strategies and policies have arguments of their own.
 const SIMULATED: &[&str] = &["max-num-seqs", "max-num-batched-tokens", "max-stall-ms", "queue-capacity", "preemption"];
+
+/// Those of the commands that work on the store.
+const STORED: &[&str] = &["store"];
 
 /// The variable that moves the port of a server in a container, and with it the port that its health check asks.
 fn port() -> String {
@@ -179,12 +190,21 @@ fn read(matches: ArgMatches) -> Parsed {
         }
         Some(("config", matches)) => (Command::Config, matches.clone()),
         Some(("simulate", matches)) => (Command::Simulate(Box::new(tools::simulate_args(matches))), matches.clone()),
+        Some((name @ ("keys" | "usage" | "db"), matches)) => {
+            let command = match name {
+                "keys" => Command::Keys(Box::new(operator::keys_args(matches))),
+                "usage" => Command::Usage(Box::new(operator::usage_args(matches))),
+                _ => Command::Db(operator::db_args(matches)),
+            };
+            (command, matches.subcommand().map_or_else(|| matches.clone(), |(_, leaf)| leaf.clone()))
+        }
         Some((_, matches)) => (Command::Serve, matches.clone()),
         None => (Command::Serve, matches),
     };
     // Other commands than `serve` know only some flags, and may use the name of another for something of their own.
     let known = match &command {
         Command::Simulate(_) => Some(SIMULATED),
+        Command::Keys(_) | Command::Usage(_) | Command::Db(_) => Some(STORED),
         _ => None,
     };
     let given = |flag| Some(flag).filter(|flag| known.is_none_or(|known| known.contains(flag)));

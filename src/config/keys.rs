@@ -55,9 +55,19 @@ const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
 
 pub const KEYS: &[Key] = &[
-    key("server.host", "127.0.0.1", Kind::Text, "address to bind; anything but loopback needs server.insecure"),
+    key(
+        "server.host",
+        "127.0.0.1",
+        Kind::Text,
+        "address to bind; anything but loopback needs keys.required or server.insecure",
+    ),
     key("server.port", "8080", Kind::Integer { min: 0, max: 65_535 }, "0 takes a free port"),
-    key("server.insecure", "false", Kind::Bool, "allow a host that is not loopback although there are no API keys"),
+    key(
+        "server.insecure",
+        "false",
+        Kind::Bool,
+        "allow a host that is not loopback although nobody is asked for an API key",
+    ),
     key(
         "server.read_timeout",
         "30s",
@@ -81,6 +91,26 @@ pub const KEYS: &[Key] = &[
         "loopback",
         Kind::OneOf(&["loopback", "any", "off"]),
         "who may use /admin: connections from this machine, everyone, nobody",
+    ),
+    key(
+        "server.admin_listen",
+        "",
+        Kind::Text,
+        "another address for /admin and /metrics/json, such as 127.0.0.1:9090, which the main one then does not answer",
+    ),
+    key("server.unix_socket", "", Kind::Text, "a socket of the file system to listen on, too; its mode is 0660"),
+    key(
+        "server.tls_cert",
+        "",
+        Kind::Text,
+        "a PEM file with the certificate and its chain; with it, only TLS is spoken",
+    ),
+    key("server.tls_key", "", Kind::Text, "a PEM file with the certificate's private key"),
+    key(
+        "server.cors_origins",
+        "",
+        Kind::List,
+        "other origins whose pages may ask, such as https://example.org, or * for all; empty is none",
     ),
     key("server.max_body_bytes", "8388608", Kind::Integer { min: 1_024, max: 1 << 30 }, "larger bodies are refused"),
     key("server.max_connections", "1024", Kind::Integer { min: 1, max: 65_535 }, "more wait to be accepted"),
@@ -413,6 +443,26 @@ pub const KEYS: &[Key] = &[
         "MiB that the SQLite file may have; 0 is as many as the disk",
     ),
     key(
+        "keys.required",
+        "false",
+        Kind::Bool,
+        "ask for an API key (forebay keys create) on every route but those for probes, /metrics and the documentation",
+    ),
+    key(
+        "keys.secret",
+        "",
+        Kind::Text,
+        "what digests of API keys are made with, at least 16 bytes; empty is keys.secret_file, or a file beside the store",
+    ),
+    key("keys.secret_file", "", Kind::Text, "a file with that secret; servers that share a database need the same"),
+    key(
+        "keys.cache_ttl",
+        "30s",
+        Kind::Duration { min_ms: 1_000, max_ms: 24 * HOUR },
+        "keys are looked at every second; when the store cannot be reached for so long, requests get 503",
+    ),
+    key("keys.spool", "10000", COUNT, "billed requests that may run or wait for the ledger; beyond it, 503"),
+    key(
         "batches.max_file_bytes",
         "209715200",
         Kind::Integer { min: 1_024, max: 1 << 30 },
@@ -438,6 +488,11 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("host", "server.host"),
     ("port", "server.port"),
     ("insecure", "server.insecure"),
+    ("require-keys", "keys.required"),
+    ("tls-cert", "server.tls_cert"),
+    ("tls-key", "server.tls_key"),
+    ("unix-socket", "server.unix_socket"),
+    ("admin-listen", "server.admin_listen"),
     ("model", "model.path"),
     ("served-model-name", "model.served_names"),
     ("load-format", "model.load_format"),

@@ -4,13 +4,14 @@
 
 mod cli;
 mod keys;
+mod operator;
 mod raw;
 mod tools;
 mod values;
 mod workers;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use thiserror::Error;
 
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
 use crate::jobs;
+use crate::keys::{self as api_keys, SecretSource};
 use crate::metrics::{self, Compat};
 use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions, Quantised};
 use crate::request::Pooling;
@@ -29,6 +31,7 @@ use crate::text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
 use crate::units::Micros;
 
 pub use cli::{Command, InspectFormat};
+pub use operator::{DbArgs, KeysArgs, UsageArgs};
 use raw::{Merged, Origin};
 pub use tools::{BenchArgs, CalibrateArgs, SimulateArgs, TargetArgs};
 use values::Reader;
@@ -48,6 +51,7 @@ pub struct Config {
     pub metrics: metrics::Config,
     pub workers: WorkersConfig,
     pub store: store::Config,
+    pub keys: api_keys::Config,
     pub jobs: jobs::Config,
     /// Of an upload.
     pub max_file_bytes: usize,
@@ -67,6 +71,20 @@ pub struct ServerConfig {
     pub max_body_bytes: usize,
     pub max_connections: usize,
     pub admin: AdminAccess,
+    /// The operator's own listener; without it the main one leads to everything.
+    pub admin_listen: Option<SocketAddr>,
+    /// A socket of the file system that leads where the main listener does.
+    pub unix_socket: Option<PathBuf>,
+    pub tls: Option<TlsFiles>,
+    /// Pages of other origins that may ask.
+    pub origins: Option<Vec<String>>,
+}
+
+/// PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    pub cert: PathBuf,
+    pub key: PathBuf,
 }
 
 /// Who may use `/admin`.
@@ -173,7 +191,7 @@ pub enum ConfigError {
     #[error("{}: {message}", path.display())]
     File { path: PathBuf, message: String },
     #[error(
-        "server.host is {host}, which others can reach, and there are no API keys: set server.insecure (--insecure) if that is meant"
+        "others can reach {host}, and nobody is asked for an API key: set keys.required (--require-keys), or server.insecure (--insecure) if that is meant"
     )]
     OpenToOthers { host: IpAddr },
 }
@@ -188,10 +206,12 @@ pub struct Loaded {
 impl Loaded {
     /// `key = value  # origin`, a line per key that may be set.
     pub fn describe(&self) -> String {
-        self.merged
-            .iter()
-            .map(|(name, entry)| format!("{name} = {}  # {}\n", store::without_password(&entry.text), entry.origin))
-            .collect()
+        let shown = |name: &str, text: &str| match name {
+            "keys.secret" if !text.is_empty() => "***".to_owned(),
+            _ => store::without_password(text),
+        };
+        let entries = self.merged.iter();
+        entries.map(|(name, entry)| format!("{name} = {}  # {}\n", shown(name, &entry.text), entry.origin)).collect()
     }
 }
 
@@ -205,7 +225,12 @@ pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
         | Command::Quantize { .. }
         | Command::Bench(_)
         | Command::Calibrate(_) => BTreeMap::new(),
-        Command::Serve | Command::Config | Command::Simulate(_) => environment(),
+        Command::Serve
+        | Command::Config
+        | Command::Simulate(_)
+        | Command::Keys(_)
+        | Command::Usage(_)
+        | Command::Db(_) => environment(),
     };
     let loaded = load(parsed.file.as_deref(), environment, &parsed.flags)?;
     Ok((parsed.command, loaded))
@@ -257,6 +282,7 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
         },
         metrics: metrics_config(read)?,
         store: store_config(read)?,
+        keys: keys_config(read)?,
         jobs: jobs::Config { concurrency: read.integer("batches.concurrency")? as usize },
         max_file_bytes: read.integer("batches.max_file_bytes")? as usize,
         logging: LoggingConfig {
@@ -306,12 +332,56 @@ fn store_config(read: &Reader) -> Result<store::Config, ConfigError> {
     })
 }
 
+fn keys_config(read: &Reader) -> Result<api_keys::Config, ConfigError> {
+    let required = read.boolean("keys.required")?;
+    if required && read.text("store.url") == "memory" {
+        let message = "keys are made by `forebay keys create` in a store that is kept; set store.url".to_owned();
+        return Err(ConfigError::Contradiction { section: "keys", param: "required", message });
+    }
+    let secret = match (read.text("keys.secret"), read.text("keys.secret_file")) {
+        ("", "") => SecretSource::BesideStore,
+        ("", path) => SecretSource::File(path.into()),
+        (text, "") => SecretSource::Text(text.into()),
+        _ => {
+            let message = "keys.secret_file says the same; set one of them".to_owned();
+            return Err(ConfigError::Contradiction { section: "keys", param: "secret", message });
+        }
+    };
+    Ok(api_keys::Config {
+        required,
+        secret,
+        cache_ttl: read.duration("keys.cache_ttl")?,
+        spool: read.integer("keys.spool")? as usize,
+    })
+}
+
 fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
     let host: IpAddr = read.parsed("server.host", "an IP address, such as 127.0.0.1, 0.0.0.0 or ::1")?;
-    let insecure = read.boolean("server.insecure")?;
-    if !host.is_loopback() && !insecure {
+    let closed = read.boolean("server.insecure")? || read.boolean("keys.required")?;
+    let admin_listen = match read.text("server.admin_listen") {
+        "" => None,
+        _ => Some(read.parsed::<SocketAddr>("server.admin_listen", "an address and a port, such as 127.0.0.1:9090")?),
+    };
+    let hosts = [Some(host), admin_listen.map(|address| address.ip())];
+    if let Some(host) = hosts.into_iter().flatten().find(|host| !host.is_loopback() && !closed) {
         return Err(ConfigError::OpenToOthers { host });
     }
+    let tls = match (read.text("server.tls_cert"), read.text("server.tls_key")) {
+        ("", "") => None,
+        ("", _) | (_, "") => {
+            let message = "server.tls_key and server.tls_cert need each other".to_owned();
+            return Err(ConfigError::Contradiction { section: "server", param: "tls_cert", message });
+        }
+        (cert, key) => Some(TlsFiles { cert: cert.into(), key: key.into() }),
+    };
+    let origins = match read.list("server.cors_origins") {
+        names if names.is_empty() => None,
+        names if names == ["*"] || names.iter().all(|name| is_origin(name)) => Some(names),
+        _ => {
+            let allowed = "* alone, or a list of origins such as https://example.org".to_owned();
+            return Err(read.refuse("server.cors_origins", allowed));
+        }
+    };
     Ok(ServerConfig {
         host,
         port: read.integer("server.port")? as u16,
@@ -324,7 +394,19 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
             "server.admin",
             &[("loopback", AdminAccess::Loopback), ("any", AdminAccess::Any), ("off", AdminAccess::Off)],
         )?,
+        admin_listen,
+        unix_socket: Some(read.text("server.unix_socket")).filter(|path| !path.is_empty()).map(PathBuf::from),
+        tls,
+        origins,
     })
+}
+
+/// A scheme and an authority, as browsers write them: no path, not even a slash.
+fn is_origin(name: &str) -> bool {
+    let Some((scheme, authority)) = name.split_once("://") else { return false };
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    let letters = |c: char| c.is_ascii_lowercase() || matches!(c, '-' | '+');
+    !scheme.is_empty() && scheme.chars().all(letters) && !authority.is_empty() && authority.chars().all(plain)
 }
 
 fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {

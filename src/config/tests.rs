@@ -168,8 +168,41 @@ fn only_loopback_is_bound_without_saying_so() {
     for host in ["0.0.0.0", "192.168.1.5", "::"] {
         assert!(matches!(load_all(None, &[], &["--host", host]), Err(ConfigError::OpenToOthers { .. })), "{host}");
         assert!(load_all(None, &[], &["--host", host, "--insecure"]).is_ok());
+        assert!(load_all(None, &[], &["--host", host, "--require-keys"]).is_ok());
     }
     assert!(load_all(None, &[], &["--host", "::1"]).is_ok());
+}
+
+#[test]
+fn origins_are_written_as_browsers_write_them() {
+    let origins =
+        |text: &str| load_all(None, &[("FOREBAY__SERVER__CORS_ORIGINS", text)], &[]).map(|l| l.config.server.origins);
+    assert_eq!(origins("").unwrap(), None);
+    assert_eq!(origins("*").unwrap(), Some(vec!["*".to_owned()]));
+    assert_eq!(origins("https://a.example, http://localhost:3000").unwrap().unwrap().len(), 2);
+    for odd in ["a.example", "https://a.example/", "https://A.example", "null", "*,https://a.example", "https://u@a"] {
+        assert!(origins(odd).unwrap_err().to_string().contains("server.cors_origins"), "{odd}");
+    }
+}
+
+#[test]
+fn listeners_are_closed_to_others_and_certificates_are_whole() {
+    let admin = |address: &str, more: &[&str]| load_all(None, &[], &[&["--admin-listen", address], more].concat());
+    assert!(matches!(admin("0.0.0.0:1", &[]), Err(ConfigError::OpenToOthers { .. })));
+    assert!(admin("0.0.0.0:1", &["--require-keys"]).is_ok() && admin("127.0.0.1:1", &[]).is_ok());
+    assert!(admin("here", &[]).unwrap_err().to_string().contains("server.admin_listen"));
+    assert!(refused(None, &[], &["--tls-cert", "x"]).contains("server.tls_cert"));
+}
+
+#[test]
+fn keys_need_a_store_that_is_kept_and_one_secret() {
+    let message = refused(None, &[], &["--require-keys", "--store", "memory"]);
+    assert!(message.contains("keys.required") && message.contains("store.url"), "{message}");
+    let [secret, file] = [("FOREBAY__KEYS__SECRET", "0123456789abcdef"), ("FOREBAY__KEYS__SECRET_FILE", "/x")];
+    let message = refused(None, &[secret, file], &[]);
+    assert!(message.contains("keys.secret"), "{message}");
+    let shown = load_all(None, &[secret], &[]).expect("valid").describe();
+    assert!(shown.contains("keys.secret = ***") && !shown.contains("0123456789abcdef"), "{shown}");
 }
 
 /// config.yaml documents every key with its default.

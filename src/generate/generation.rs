@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
+use super::bill::Bill;
 use super::{Choice, Delta};
 use crate::request::{Event, FinishReason, Request, RequestError, SamplingParams, Shaping};
 use crate::units::{Micros, TokenId};
@@ -30,6 +31,7 @@ pub struct Generation {
     moving: Option<Moving>,
     /// Nothing has failed yet.
     sound: bool,
+    bill: Bill,
 }
 
 /// A group on its way to another worker, and what ended it at the first.
@@ -72,7 +74,7 @@ impl Effective {
 }
 
 impl Generation {
-    pub(super) fn new(started: Started, choices: Vec<Choice>, dispatched: Dispatched) -> Generation {
+    pub(super) fn new(started: Started, choices: Vec<Choice>, dispatched: Dispatched, bill: Bill) -> Generation {
         let Dispatched { accepted: _, events, underway, again } = dispatched;
         Generation {
             started,
@@ -84,6 +86,7 @@ impl Generation {
             again,
             moving: None,
             sound: true,
+            bill,
         }
     }
 
@@ -95,6 +98,7 @@ impl Generation {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(u32, Delta)>> {
         loop {
             if let Some(delta) = self.said.pop_front() {
+                self.bill.hear(&delta);
                 return Poll::Ready(Some(delta));
             }
             if let Some(moving) = &mut self.moving {

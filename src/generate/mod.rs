@@ -8,6 +8,7 @@
 //! ```
 //! Knows text and tokens, knows nothing of JSON, batches or models.
 
+mod bill;
 mod call_format;
 mod choice;
 mod embedding;
@@ -39,6 +40,7 @@ pub use generation::{Effective, Generation, Started};
 pub use grammars::GrammarConfig;
 pub use prepare::AddSpecial;
 
+use bill::Bill;
 use choice::{Choice, Manner, Tools};
 use grammars::Grammars;
 use prepare::Preparer;
@@ -241,6 +243,7 @@ impl Generator {
     pub async fn submit(&self, admitted: Admitted) -> Result<Generation, RequestError> {
         let shared = &self.0;
         let Admitted { raw, mut checked, permit } = admitted;
+        let bill = Bill::new(raw.payer.clone(), shared.name(raw.adapter));
         let text = match &raw.prompt {
             Prompt::Text(text) if raw.echo && raw.truncate_prompt_tokens.is_none() => Some(text.clone()),
             _ => None,
@@ -293,7 +296,8 @@ impl Generator {
         }
         let dispatched = shared.workers.submit(requests, permit).await?;
         started.predicted_ttft = dispatched.accepted.predicted_ttft;
-        Ok(Generation::new(started, choices, dispatched))
+        bill.prompt(started.prompt_tokens.len());
+        Ok(Generation::new(started, choices, dispatched, bill))
     }
 
     /// The tokens of a prompt. A chat is rendered as for a completion; `add_special` is for texts, since a template writes
@@ -383,7 +387,7 @@ impl Generator {
 
     /// What an answer calls the model.
     pub fn name(&self, adapter: Option<u32>) -> &str {
-        adapter.and_then(|index| self.0.adapters.get(index as usize)).map_or(self.model_id(), String::as_str)
+        self.0.name(adapter)
     }
 
     /// The adapter that the model `name` stands for. The model's own names go first.
@@ -405,6 +409,10 @@ impl Generator {
 }
 
 impl Shared {
+    fn name(&self, adapter: Option<u32>) -> &str {
+        adapter.and_then(|index| self.adapters.get(index as usize)).map_or(&self.model_id, String::as_str)
+    }
+
     /// Everything that can be known of a request before it is rendered.
     fn check(&self, raw: &RawRequest) -> Result<Checked, RequestError> {
         let checked = raw.check(&self.limits, entropy())?;

@@ -1,13 +1,14 @@
 //! Fair share: who has received how much. Pure.
 //!
 //! Virtual token counters after Sheng et al., "Fairness in Serving Large Language Models" (OSDI 2024): each tenant's
-//! counter grows by the weighted tokens it is served, prompts when they get a seat and output as it comes, and the
+//! counter grows by the weighted tokens it is served over its own weight, prompts when they get a seat and output as it comes, and the
 //! smallest counter goes first. A tenant that starts to queue is lifted to the smallest counter of those that queue (or,
 //! if none does, to that of the last one that did), so that nobody saves up by being away.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use crate::request::Weight;
 use crate::units::{Micros, SeqId};
 
 /// Tenants with a counter above the floor that are remembered while they neither queue nor run. Beyond it the ones with
@@ -75,8 +76,8 @@ impl Account {
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     accounts: HashMap<Arc<str>, Account>,
-    /// Whose seat it is.
-    seated: HashMap<SeqId, Arc<str>>,
+    /// Whose seat it is, and what its share weighs.
+    seated: HashMap<SeqId, (Arc<str>, Weight)>,
     /// Counters of the tenants that queue, and how many have each.
     queueing: BTreeMap<u64, usize>,
     /// Tenants that neither queue nor run, by counter.
@@ -112,27 +113,27 @@ impl Accounts {
     }
 
     /// One of its sequences left the queue for a seat.
-    pub fn seat(&mut self, tenant: &Arc<str>, seq: SeqId, charge: u64, now: Micros) {
+    pub fn seat(&mut self, tenant: &Arc<str>, weight: Weight, seq: SeqId, charge: u64, now: Micros) {
         self.change(tenant, |account| {
-            account.counter = account.counter.saturating_add(charge);
+            account.counter = account.counter.saturating_add(weight.of(charge));
             account.seats += 1;
             account.queued -= 1;
             account.served = now;
         });
-        let before = self.seated.insert(seq, tenant.clone());
+        let before = self.seated.insert(seq, (tenant.clone(), weight));
         assert!(before.is_none(), "{seq} was given two seats");
     }
 
     /// A seated sequence received service. Its tenant, if it has a seat.
     pub fn charge(&mut self, seq: SeqId, charge: u64) -> Option<Arc<str>> {
-        let tenant = self.seated.get(&seq)?.clone();
-        self.change(&tenant, |account| account.counter = account.counter.saturating_add(charge));
+        let (tenant, weight) = self.seated.get(&seq)?.clone();
+        self.change(&tenant, |account| account.counter = account.counter.saturating_add(weight.of(charge)));
         Some(tenant)
     }
 
     /// Its seat is free. Its tenant, if it had one.
     pub fn unseat(&mut self, seq: SeqId) -> Option<Arc<str>> {
-        let tenant = self.seated.remove(&seq)?;
+        let (tenant, _) = self.seated.remove(&seq)?;
         self.change(&tenant, |account| account.seats -= 1);
         Some(tenant)
     }
@@ -192,7 +193,7 @@ mod tests {
     }
 
     fn serve(accounts: &mut Accounts, tenant: &str, seq: u64, charge: u64) {
-        accounts.seat(&name(tenant), SeqId(seq), charge, Micros(1));
+        accounts.seat(&name(tenant), Weight::default(), SeqId(seq), charge, Micros(1));
     }
 
     #[test]
@@ -211,6 +212,16 @@ mod tests {
         assert_eq!(accounts.of("b").counter, 500);
         accounts.charge(SeqId(2), 70);
         assert_eq!((accounts.of("b").counter, accounts.of("b").seats), (570, 1));
+    }
+
+    #[test]
+    fn who_weighs_more_pays_less_for_the_same() {
+        let mut accounts = Accounts::default();
+        accounts.join(&name("a"));
+        accounts.seat(&name("a"), Weight::from_thousandths(2_500).unwrap(), SeqId(1), 100, Micros(1));
+        assert_eq!(accounts.of("a").counter, 40);
+        accounts.charge(SeqId(1), 50);
+        assert_eq!(accounts.of("a").counter, 60);
     }
 
     #[test]

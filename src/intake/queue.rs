@@ -278,7 +278,8 @@ impl Queue {
         let entry = &self.entries[&order];
         self.overtaken.record(order, entry.class);
         let charge = config.fairness.prompt_charge(entry.request.prompt().len());
-        self.accounts.seat(entry.tenant(), entry.request.id(), charge, now);
+        let weight = entry.request.origin().weight;
+        self.accounts.seat(entry.tenant(), weight, entry.request.id(), charge, now);
         self.lanes.remove(entry.tenant(), entry.ticket(order), self.accounts.of(entry.tenant()));
     }
 

@@ -29,6 +29,8 @@ pub use window::window_ms;
 pub struct Ask {
     /// Whose it is, for the fair share.
     pub batch: String,
+    /// The key that pays.
+    pub owner: Option<String>,
     pub url: String,
     /// JSON.
     pub body: String,

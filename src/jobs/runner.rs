@@ -250,7 +250,7 @@ impl Runner {
             };
             idle = 0;
             let (answerer, batch) = (self.parts.answerer.clone(), &active.batch);
-            let task = self.tasks.spawn(answer(answerer, batch.id.clone(), batch.endpoint.clone(), item));
+            let task = self.tasks.spawn(answer(answerer, batch.clone(), item));
             active.asked.insert(task.id(), task);
         }
         Ok(())
@@ -262,10 +262,11 @@ impl Runner {
 }
 
 /// Asks until there is an answer: a queue that is full, or a machine that is too hot, is none.
-async fn answer(answerer: Answerer, batch: String, url: String, item: Item) -> FinishedItem {
+async fn answer(answerer: Answerer, batch: Batch, item: Item) -> FinishedItem {
+    let Batch { id: batch, endpoint: url, owner, .. } = batch;
     let mut failures = 0;
     loop {
-        let ask = Ask { batch: batch.clone(), url: url.clone(), body: item.request.clone() };
+        let ask = Ask { batch: batch.clone(), owner: owner.clone(), url: url.clone(), body: item.request.clone() };
         let answered = answerer(ask).await;
         if !is_transient(&answered) {
             return wording::answered(&batch, &item, &answered);

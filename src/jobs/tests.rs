@@ -39,7 +39,7 @@ impl Scene {
     async fn create(&self, name: &str, lines: &[String]) -> String {
         let file = format!("file-{name}");
         let now = self.clock.unix_millis();
-        let new = NewFile { id: file.clone(), created_ms: now, filename: "in.jsonl".into() };
+        let new = NewFile { id: file.clone(), created_ms: now, filename: "in.jsonl".into(), owner: None };
         self.store.begin_file(&new).await.unwrap();
         let content = lines.join("\n");
         self.store.add_part(&file, 0, &content).await.unwrap();
@@ -49,6 +49,7 @@ impl Scene {
             id: id.clone(),
             created_ms: now,
             endpoint: "/v1/completions".into(),
+            owner: None,
             input_file_id: file,
             completion_window: "1h".into(),
             expires_ms: now + 3_600_000,
@@ -177,6 +178,7 @@ fn again(scene: &Scene) -> NewBatch {
         id: String::new(),
         created_ms: scene.clock.unix_millis(),
         endpoint: "/v1/completions".into(),
+        owner: None,
         input_file_id: String::new(),
         completion_window: "1h".into(),
         expires_ms: scene.clock.unix_millis() + 3_600_000,
@@ -307,7 +309,7 @@ async fn answers_wait_for_room_in_the_store() {
     let answer = scripted(move |ask| Answered { body: json!({"text": large}).to_string(), ..ok(ask) });
     let scene = Scene::start(Store::new(config), 4, answer);
     // Of the future, or the runner would take it for an upload that was given up.
-    let ballast = NewFile { id: "file-ballast".into(), created_ms: i64::MAX, filename: String::new() };
+    let ballast = NewFile { id: "file-ballast".into(), created_ms: i64::MAX, filename: String::new(), owner: None };
     scene.store.begin_file(&ballast).await.unwrap();
     scene.store.add_part("file-ballast", 0, &"y".repeat(500 << 10)).await.unwrap();
     scene.store.finish_file("file-ballast", "batch", 500 << 10, None).await.unwrap();

@@ -9,6 +9,14 @@ pub enum RequestError {
     InvalidJson { message: String },
     #[error("'{param}': {message}")]
     InvalidValue { param: String, message: String },
+    #[error("{why}; send a valid key as 'Authorization: Bearer KEY' or 'x-api-key: KEY'")]
+    Unauthorized { why: &'static str },
+    #[error("the limit of this API key of {limit} {what} is reached; try again in {retry_after_ms} ms")]
+    RateLimited { what: &'static str, limit: u32, retry_after_ms: u64 },
+    #[error("this API key has used {used} of its {limit} tokens of this month")]
+    QuotaExceeded { used: u64, limit: u64 },
+    #[error("the usage of earlier requests is not written down yet, so no more are taken")]
+    LedgerFull,
     #[error("'{param}' is not supported: {message}")]
     Unsupported { param: String, message: String },
     /// What its parameter asks to enforce would cost more than the server gives.

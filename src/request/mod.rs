@@ -9,6 +9,7 @@ mod error;
 mod event;
 mod goal;
 mod limits;
+mod payer;
 mod priority;
 mod raw;
 mod shaping;
@@ -25,8 +26,9 @@ pub use error::RequestError;
 pub use event::{Event, FinishReason};
 pub use goal::{Goal, Pooling};
 pub use limits::{Defaults, Limits};
+pub use payer::{Payer, Weight};
 pub use priority::{CLASSES, Priority};
-pub use raw::{ChatMessage, MessageCall, Prompt, RawGrammar, RawRequest};
+pub use raw::{ChatMessage, MAX_SALT_BYTES, MessageCall, Prompt, RawGrammar, RawRequest};
 pub use shaping::{RawShaping, Shaping, ThinkingBudget, ThinkingTags};
 pub use template::{TemplateOptions, Tools};
 
@@ -37,6 +39,8 @@ pub struct Origin {
     pub id: Arc<str>,
     /// Whom the fair share counts it for; empty is everyone who did not say.
     pub tenant: Arc<str>,
+    /// Of the tenant.
+    pub weight: Weight,
     pub received: Micros,
 }
 

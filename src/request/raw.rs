@@ -8,7 +8,7 @@ use crate::units::Micros;
 use super::check::{check_prompt_length, check_stops, check_tokens, integer, number};
 use super::checked::Truncated;
 use super::{
-    CacheUse, Checked, Goal, Limits, Origin, Priority, RawShaping, RequestError, SamplingParams, TemplateOptions,
+    CacheUse, Checked, Goal, Limits, Origin, Payer, Priority, RawShaping, RequestError, SamplingParams, TemplateOptions,
 };
 
 /// What a route understood of its JSON, before any limit was checked. Numbers are as wide as JSON's.
@@ -60,6 +60,8 @@ pub struct RawRequest {
     pub cache_prompt: Option<bool>,
     /// Only requests with the same one share.
     pub cache_salt: Option<String>,
+    /// Hears what it takes.
+    pub payer: Option<Arc<dyn Payer>>,
     /// Milliseconds after `origin.received` by which the whole answer must be there. `deadline_ms` is its other name; of
     /// two, the shorter counts.
     pub timeout_ms: Option<i64>,
@@ -136,7 +138,7 @@ impl ChatMessage {
 }
 
 /// A salt is kept with each first block of its requests.
-const MAX_SALT_BYTES: usize = 128;
+pub const MAX_SALT_BYTES: usize = 128;
 
 impl RawRequest {
     /// Checks everything that needs no tokenizer. `entropy` becomes the seed when the client gave none.

@@ -59,6 +59,8 @@ pub struct Batch {
     pub created_ms: i64,
     pub status: BatchStatus,
     pub endpoint: String,
+    /// The key that made it.
+    pub owner: Option<String>,
     pub input_file_id: String,
     pub completion_window: String,
     pub expires_ms: i64,
@@ -86,6 +88,7 @@ pub struct NewBatch {
     pub id: String,
     pub created_ms: i64,
     pub endpoint: String,
+    pub owner: Option<String>,
     pub input_file_id: String,
     pub completion_window: String,
     pub expires_ms: i64,
@@ -102,6 +105,7 @@ impl Batch {
             created_ms: row.try_get("created_ms")?,
             status: BatchStatus::from_name(&status).ok_or_else(unknown)?,
             endpoint: row.try_get("endpoint")?,
+            owner: row.try_get("key_id")?,
             input_file_id: row.try_get("input_file_id")?,
             completion_window: row.try_get("completion_window")?,
             expires_ms: row.try_get("expires_ms")?,
@@ -127,11 +131,12 @@ impl Batch {
 impl Store {
     pub async fn create_batch(&self, batch: &NewBatch) -> Result<()> {
         let insert = "INSERT INTO batches (id, created_ms, status, endpoint, input_file_id, completion_window, expires_ms, \
-                      output_expires_s, metadata, total, completed, failed) \
-                      VALUES ($1, $2, 'validating', $3, $4, $5, $6, $7, $8, 0, 0, 0)";
+                      output_expires_s, metadata, key_id, total, completed, failed) \
+                      VALUES ($1, $2, 'validating', $3, $4, $5, $6, $7, $8, $9, 0, 0, 0)";
         let NewBatch { id, created_ms, endpoint, input_file_id, completion_window, expires_ms, .. } = batch;
         let query = sqlx::query(insert).bind(id).bind(created_ms).bind(endpoint).bind(input_file_id);
         let query = query.bind(completion_window).bind(expires_ms).bind(batch.output_expires_s).bind(&batch.metadata);
+        let query = query.bind(&batch.owner);
         query.execute(self.pool().await?).await?;
         Ok(())
     }
@@ -142,8 +147,8 @@ impl Store {
         Ok(row.as_ref().map(Batch::read).transpose()?)
     }
 
-    /// `None` if there is no batch `after`.
-    pub async fn batches(&self, paging: &Paging) -> Result<Option<Page<Batch>>> {
+    /// Of one owner, or of all. `None` if there is no batch `after`.
+    pub async fn batches(&self, paging: &Paging, owner: Option<&str>) -> Result<Option<Page<Batch>>> {
         let pool = self.pool().await?;
         let (mut at, mut id) = (i64::MAX, String::new());
         if let Some(after) = &paging.after {
@@ -152,9 +157,10 @@ impl Store {
             let Some(found) = found else { return Ok(None) };
             (at, id) = (found.try_get(0)?, after.clone());
         }
-        let select = "SELECT * FROM batches WHERE created_ms < $1 OR (created_ms = $1 AND id < $2) \
-                      ORDER BY created_ms DESC, id DESC LIMIT $3";
+        let select = "SELECT * FROM batches WHERE (created_ms < $1 OR (created_ms = $1 AND id < $2)) \
+                      AND ($4 = '' OR key_id = $4) ORDER BY created_ms DESC, id DESC LIMIT $3";
         let query = sqlx::query(select).bind(at).bind(id).bind(paging.limit as i64 + 1);
+        let query = query.bind(owner.unwrap_or_default());
         page(query.fetch_all(pool).await?, paging.limit, Batch::read).map(Some)
     }
 
@@ -250,10 +256,10 @@ async fn write_file(
         Outcome::Completed => "output",
         Outcome::Failed => "error",
     };
-    let insert = "INSERT INTO files (id, created_ms, expires_ms, purpose, filename, bytes, status, batch_id, outcome) \
-                  VALUES ($1, $2, $3, 'batch_output', $4, $5, 'processed', $6, $7)";
+    let insert = "INSERT INTO files (id, created_ms, expires_ms, purpose, filename, bytes, status, batch_id, outcome, \
+                  key_id) VALUES ($1, $2, $3, 'batch_output', $4, $5, 'processed', $6, $7, $8)";
     let expires_ms = batch.output_expires_s.map(|seconds| now_ms + seconds * 1_000);
     let query = sqlx::query(insert).bind(&id).bind(now_ms).bind(expires_ms).bind(format!("{}_{kind}.jsonl", batch.id));
-    query.bind(bytes).bind(&batch.id).bind(outcome.number()).execute(&mut **transaction).await?;
+    query.bind(bytes).bind(&batch.id).bind(outcome.number()).bind(&batch.owner).execute(&mut **transaction).await?;
     Ok(Some(id))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, install_default_drivers};
 use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection};
 
-use super::{Config, Location, StoreError, migrations};
+use super::{Config, Location, StoreError, User, migrations};
 
 /// Readers beside the one writer that SQLite has.
 const CONNECTIONS: u32 = 4;
@@ -24,14 +24,21 @@ pub(super) struct Opened {
     _lock: Option<File>,
 }
 
-pub(super) async fn open(config: &Config) -> Result<Opened, StoreError> {
+pub(super) async fn open(config: &Config, user: User) -> Result<Opened, StoreError> {
     let fail = |message: String| StoreError::Open { location: config.location.to_string(), message };
     let wrong = |error: &dyn std::error::Error| fail(error.to_string());
     install_default_drivers();
     let lock = match &config.location {
-        Location::File(path) => Some(lock(path).map_err(fail)?),
+        Location::File(_) if user == User::Reader => None,
+        Location::File(path) => match lock(path) {
+            Ok(lock) => Some(lock),
+            // A server runs: it has brought the schema up to date, and SQLite itself keeps writers apart.
+            Err(Lock::Held(_)) if user == User::Command => None,
+            Err(Lock::Held(message) | Lock::Failed(message)) => return Err(fail(message)),
+        },
         Location::Memory | Location::Postgres(_) => None,
     };
+    let migrates = user != User::Reader && (lock.is_some() || !matches!(config.location, Location::File(_)));
     let options = AnyConnectOptions::from_str(&config.location.url()).map_err(|error| wrong(&error))?;
     let options = options.disable_statement_logging();
     let pragmas = Pragmas::of(config);
@@ -43,7 +50,9 @@ pub(super) async fn open(config: &Config) -> Result<Opened, StoreError> {
     }
     let pool = pool(config).after_connect(move |connection, _| Box::pin(pragmas.set(connection)));
     let pool = pool.connect_with(options).await.map_err(|error| wrong(&error))?;
-    migrations::migrator().run(&pool).await.map_err(|error| wrong(&error))?;
+    if migrates {
+        migrations::migrator().run(&pool).await.map_err(|error| wrong(&error))?;
+    }
     Ok(Opened { pool, _lock: lock })
 }
 
@@ -115,28 +124,34 @@ fn refused(pragma: &str, value: &str) -> sqlx::Error {
     sqlx::Error::Configuration(format!("{pragma} is {value} although it was set otherwise").into())
 }
 
-/// One process per SQLite file: a second one would run the same batches again.
-fn lock(path: &Path) -> Result<File, String> {
+/// Why there is no lock.
+enum Lock {
+    Held(String),
+    Failed(String),
+}
+
+/// One server per SQLite file: a second one would run the same batches again.
+fn lock(path: &Path) -> Result<File, Lock> {
     let mut name = path.as_os_str().to_owned();
     name.push("-lock");
     let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&name);
     let mut file = open.map_err(|error| {
-        format!(
+        Lock::Failed(format!(
             "{}: {error}; name another place with store.url (--store), or `memory` to keep nothing",
             Path::new(&name).display()
-        )
+        ))
     })?;
     match file.try_lock() {
         Ok(()) => {
             let written = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
-            written.map(|()| file).map_err(|error| format!("{}: {error}", Path::new(&name).display()))
+            written.map(|()| file).map_err(|error| Lock::Failed(format!("{}: {error}", Path::new(&name).display())))
         }
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
             let _ = file.rewind().and_then(|()| file.read_to_string(&mut holder));
             let holder = if holder.is_empty() { "another process".to_owned() } else { format!("process {holder}") };
-            Err(format!("{holder} uses it; give each server its own with store.url (--store), or `memory`"))
+            Err(Lock::Held(format!("{holder} uses it; give each server its own with store.url (--store), or `memory`")))
         }
-        Err(TryLockError::Error(error)) => Err(format!("{}: {error}", Path::new(&name).display())),
+        Err(TryLockError::Error(error)) => Err(Lock::Failed(format!("{}: {error}", Path::new(&name).display()))),
     }
 }

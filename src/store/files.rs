@@ -16,6 +16,8 @@ pub struct FileObject {
     pub purpose: String,
     pub filename: String,
     pub bytes: i64,
+    /// The key that uploaded it, or made the batch that wrote it.
+    pub owner: Option<String>,
     pub origin: Origin,
 }
 
@@ -32,6 +34,7 @@ pub struct NewFile {
     pub id: String,
     pub created_ms: i64,
     pub filename: String,
+    pub owner: Option<String>,
 }
 
 /// Which files a list shows.
@@ -40,6 +43,8 @@ pub struct FileQuery {
     pub paging: Paging,
     pub oldest_first: bool,
     pub purpose: Option<String>,
+    /// `None` is everybody's.
+    pub owner: Option<String>,
     pub now_ms: i64,
 }
 
@@ -65,6 +70,7 @@ impl FileObject {
             purpose: row.try_get("purpose")?,
             filename: row.try_get("filename")?,
             bytes: row.try_get("bytes")?,
+            owner: row.try_get("key_id")?,
             origin: written.map_or(Origin::Uploaded, |(batch, outcome)| Origin::Written { batch, outcome }),
         })
     }
@@ -72,9 +78,9 @@ impl FileObject {
 
 impl Store {
     pub async fn begin_file(&self, file: &NewFile) -> Result<()> {
-        let insert = "INSERT INTO files (id, created_ms, purpose, filename, bytes, status) \
-                      VALUES ($1, $2, '', $3, 0, 'uploading')";
-        let query = sqlx::query(insert).bind(&file.id).bind(file.created_ms).bind(&file.filename);
+        let insert = "INSERT INTO files (id, created_ms, purpose, filename, bytes, status, key_id) \
+                      VALUES ($1, $2, '', $3, 0, 'uploading', $4)";
+        let query = sqlx::query(insert).bind(&file.id).bind(file.created_ms).bind(&file.filename).bind(&file.owner);
         query.execute(self.pool().await?).await?;
         Ok(())
     }
@@ -126,14 +132,15 @@ impl Store {
         }
         let newest = "SELECT * FROM files WHERE (created_ms < $1 OR (created_ms = $1 AND id < $2)) AND status = 'processed' \
                       AND (expires_ms IS NULL OR expires_ms > $3) AND ($4 = '' OR purpose = $4) \
-                      ORDER BY created_ms DESC, id DESC LIMIT $5";
+                      AND ($6 = '' OR key_id = $6) ORDER BY created_ms DESC, id DESC LIMIT $5";
         let oldest = "SELECT * FROM files WHERE (created_ms > $1 OR (created_ms = $1 AND id > $2)) AND status = 'processed' \
                       AND (expires_ms IS NULL OR expires_ms > $3) AND ($4 = '' OR purpose = $4) \
-                      ORDER BY created_ms, id LIMIT $5";
+                      AND ($6 = '' OR key_id = $6) ORDER BY created_ms, id LIMIT $5";
         let purpose = query.purpose.clone().unwrap_or_default();
         let limit = query.paging.limit;
         let select = sqlx::query(if query.oldest_first { oldest } else { newest });
         let select = select.bind(at).bind(id).bind(query.now_ms).bind(purpose).bind(limit as i64 + 1);
+        let select = select.bind(query.owner.clone().unwrap_or_default());
         page(select.fetch_all(pool).await?, limit, FileObject::read).map(Some)
     }
 

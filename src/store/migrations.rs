@@ -7,6 +7,7 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 
 const STEPS: &[(i64, &str, &str)] = &[
     (1, "store", include_str!("../../migrations/0001_store.sql")),
+    (2, "keys", include_str!("../../migrations/0002_keys.sql")),
     (3, "metric_history", include_str!("../../migrations/0003_metric_history.sql")),
 ];
 
@@ -16,6 +17,11 @@ pub(super) fn migrator() -> Migrator {
         Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
     };
     Migrator::with_migrations(STEPS.iter().map(step).collect())
+}
+
+/// In the order of the migrator.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    STEPS.iter().map(|(_, name, _)| *name)
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 //! migrations.rs  the schema, in steps        error.rs    what can go wrong, as a client meets it
 //! files.rs       files and their content     batches.rs  batches from `validating` to their end
 //! items.rs       the lines of a batch        audit.rs    changes by the operator
+//! keys.rs        API keys, as digests        usage.rs    what each key has used
+//! check.rs       whether the schema is ours, for `forebay db`
 //! lead.rs        of several servers on one PostgreSQL, who runs the batches
 //! history.rs     what servers were like, a sample per minute
 //! ```
@@ -14,14 +16,17 @@
 
 mod audit;
 mod batches;
+mod check;
 mod connect;
 mod error;
 mod files;
 mod history;
 mod items;
+mod keys;
 mod lead;
 mod location;
 mod migrations;
+mod usage;
 
 use std::sync::Arc;
 
@@ -31,12 +36,15 @@ use tokio::sync::OnceCell;
 
 pub use audit::AuditEntry;
 pub use batches::{Batch, BatchStatus, NewBatch};
+pub use check::{SchemaState, Step};
 pub use error::StoreError;
 pub use files::{FileObject, FileQuery, NewFile, Origin, Part};
 pub use history::Snapshot;
 pub use items::{FinishedItem, Item, NewItem, Outcome};
+pub use keys::KeyRecord;
 pub use lead::Lead;
 pub use location::{Location, without_password};
+pub use usage::{Grouping, UsageQuery, UsageRow, UsageSum};
 
 use connect::Opened;
 
@@ -63,7 +71,19 @@ pub struct Store(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     config: Config,
+    user: User,
     opened: OnceCell<Opened>,
+}
+
+/// Who opens a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum User {
+    /// The one server of a SQLite file; brings the schema up to date.
+    Server,
+    /// A command beside the server, which may be running.
+    Command,
+    /// The same, and it changes nothing.
+    Reader,
 }
 
 /// A part of a list, newest first.
@@ -83,7 +103,22 @@ pub struct Paging {
 
 impl Store {
     pub fn new(config: Config) -> Store {
-        Store(Arc::new(Inner { config, opened: OnceCell::new() }))
+        Store(Arc::new(Inner { config, user: User::Server, opened: OnceCell::new() }))
+    }
+
+    /// For a command that works on the store while a server may have it open: takes no lock that the server needs, and
+    /// changes the schema only where no server runs.
+    pub fn beside(config: Config) -> Store {
+        Store(Arc::new(Inner { config, user: User::Command, opened: OnceCell::new() }))
+    }
+
+    /// For a look: changes not even the schema.
+    pub fn reader(config: Config) -> Store {
+        Store(Arc::new(Inner { config, user: User::Reader, opened: OnceCell::new() }))
+    }
+
+    pub fn location(&self) -> &Location {
+        &self.0.config.location
     }
 
     /// Connects and brings the schema up to date, if that was not done before.
@@ -99,7 +134,7 @@ impl Store {
     }
 
     async fn opened(&self) -> Result<&Opened> {
-        self.0.opened.get_or_try_init(|| connect::open(&self.0.config)).await
+        self.0.opened.get_or_try_init(|| connect::open(&self.0.config, self.0.user)).await
     }
 
     async fn pool(&self) -> Result<&AnyPool> {

@@ -8,11 +8,11 @@ fn paging(after: Option<&str>, limit: usize) -> Paging {
 }
 
 fn query(after: Option<&str>, limit: usize) -> FileQuery {
-    FileQuery { paging: paging(after, limit), oldest_first: false, purpose: None, now_ms: 0 }
+    FileQuery { paging: paging(after, limit), oldest_first: false, purpose: None, owner: None, now_ms: 0 }
 }
 
 async fn upload(store: &Store, id: &str, created_ms: i64, parts: &[&str]) {
-    let file = NewFile { id: id.into(), created_ms, filename: "in.jsonl".into() };
+    let file = NewFile { id: id.into(), created_ms, filename: "in.jsonl".into(), owner: None };
     store.begin_file(&file).await.unwrap();
     for (part, content) in parts.iter().enumerate() {
         store.add_part(id, part as i64, content).await.unwrap();
@@ -37,6 +37,7 @@ fn batch(id: &str, created_ms: i64) -> NewBatch {
         id: id.into(),
         created_ms,
         endpoint: "/v1/completions".into(),
+        owner: None,
         input_file_id: "file-a".into(),
         completion_window: "24h".into(),
         expires_ms: created_ms + 1_000,
@@ -56,7 +57,7 @@ fn finished(batch: &str, line: i64, outcome: Outcome, answer: &str) -> FinishedI
 #[tokio::test]
 async fn files_come_in_parts_and_are_seen_whole() {
     for (store, _folder) in stores().await {
-        let file = NewFile { id: "file-a".into(), created_ms: 5, filename: "../ü\n".into() };
+        let file = NewFile { id: "file-a".into(), created_ms: 5, filename: "../ü\n".into(), owner: None };
         store.begin_file(&file).await.unwrap();
         store.add_part("file-a", 0, "{\"ü\"}\n").await.unwrap();
         assert_eq!(store.file("file-a", 0).await.unwrap(), None, "not before it is whole");
@@ -82,6 +83,7 @@ fn store_file(id: &str) -> FileObject {
         purpose: "batch".into(),
         filename: String::new(),
         bytes: 0,
+        owner: None,
         origin: Origin::Uploaded,
     }
 }
@@ -178,9 +180,9 @@ async fn batches_move_only_where_they_may() {
         store.create_batch(&batch("batch_c", 1)).await.unwrap();
         let open: Vec<String> = store.open_batches().await.unwrap().into_iter().map(|batch| batch.id).collect();
         assert_eq!(open, ["batch_c"]);
-        let page = store.batches(&paging(Some("batch_c"), 1)).await.unwrap().unwrap();
+        let page = store.batches(&paging(Some("batch_c"), 1), None).await.unwrap().unwrap();
         assert_eq!((page.data[0].id.as_str(), page.has_more), ("batch_b", true));
-        assert_eq!(store.batches(&paging(Some("batch_x"), 1)).await.unwrap(), None);
+        assert_eq!(store.batches(&paging(Some("batch_x"), 1), None).await.unwrap(), None);
         assert_eq!(store.batch("batch_x").await.unwrap(), None);
     }
 }
@@ -217,7 +219,7 @@ async fn a_full_store_keeps_what_it_has_and_takes_more_once_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::new(Config { location: Location::File(folder.path().join("x.db")), max_mib: Some(1) });
     upload(&store, "file-a", 1, &["kept\n"]).await;
-    let file = NewFile { id: "file-b".into(), created_ms: 1, filename: String::new() };
+    let file = NewFile { id: "file-b".into(), created_ms: 1, filename: String::new(), owner: None };
     store.begin_file(&file).await.unwrap();
     let large = "x".repeat(200 << 10);
     let mut part = 0;
@@ -262,5 +264,110 @@ async fn one_of_several_servers_leads() {
     let mut taken = None;
     while taken.is_none() {
         taken = other.lead().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn usage_adds_up_once_for_each_write() {
+    for (store, _folder) in stores().await {
+        let row = |key: &str, day, route: &str, prompt_tokens| UsageRow {
+            key_id: Some(key.into()),
+            day: Some(day),
+            route: Some(route.into()),
+            model: Some("m".into()),
+            sum: UsageSum { requests: 1, prompt_tokens, cached_tokens: 1, completion_tokens: 2 },
+        };
+        let sum = |requests, prompt_tokens| UsageSum {
+            requests,
+            prompt_tokens,
+            cached_tokens: requests,
+            completion_tokens: 2 * requests,
+        };
+        store.add_usage("w1", &[row("a", 5, "chat", 10), row("b", 5, "chat", 1)], 0).await.unwrap();
+        store.add_usage("w1", &[row("a", 5, "chat", 10)], 1).await.unwrap();
+        store.add_usage("w2", &[row("a", 5, "chat", 7), row("a", 6, "embeddings", 4)], 2).await.unwrap();
+        let ask = |days, key: Option<&str>, by| {
+            let (store, query) = (store.clone(), UsageQuery { days, key_id: key.map(str::to_owned), by });
+            async move { store.usage(&query).await.unwrap() }
+        };
+        let keyed = |key: &str, sum| UsageRow { key_id: Some(key.into()), sum, ..UsageRow::default() };
+        let by_key = Grouping { key: true, ..Grouping::default() };
+        assert_eq!(ask((0, 9), None, by_key).await, [keyed("a", sum(3, 21)), keyed("b", sum(1, 1))]);
+        assert_eq!(ask((6, 9), None, by_key).await, [keyed("a", sum(1, 4))]);
+        let day = |day, sum| UsageRow { day: Some(day), sum, ..UsageRow::default() };
+        let by_day = Grouping { day: true, ..Grouping::default() };
+        assert_eq!(ask((0, 9), Some("a"), by_day).await, [day(5, sum(2, 17)), day(6, sum(1, 4))]);
+        let nothing = UsageRow::default();
+        assert_eq!(ask((7, 9), None, Grouping::default()).await, [nothing]);
+        // A claim is forgotten after a day.
+        store.add_usage("w3", &[row("b", 6, "chat", 1)], 86_400_003).await.unwrap();
+        store.add_usage("w1", &[row("b", 6, "chat", 1)], 86_400_003).await.unwrap();
+        assert_eq!(ask((6, 6), Some("b"), by_key).await, [keyed("b", sum(2, 2))]);
+        assert_eq!(store.tokens_since(0).await.unwrap().len(), 0, "no key has a monthly limit");
+    }
+}
+
+#[tokio::test]
+async fn files_and_batches_are_their_owners() {
+    for (store, _folder) in stores().await {
+        let owned = |id: &str, owner: Option<&str>| NewFile {
+            id: id.into(),
+            created_ms: 1,
+            filename: String::new(),
+            owner: owner.map(str::to_owned),
+        };
+        for (id, owner) in [("file-a", Some("key_a")), ("file-b", Some("key_b")), ("file-c", None)] {
+            store.begin_file(&owned(id, owner)).await.unwrap();
+            store.add_part(id, 0, "x").await.unwrap();
+            store.finish_file(id, "batch", 1, None).await.unwrap();
+        }
+        let ids = |owner: Option<&str>| {
+            let query = FileQuery { owner: owner.map(str::to_owned), ..query(None, 9) };
+            let store = store.clone();
+            async move {
+                let page = store.files(&query).await.unwrap().unwrap();
+                page.data.into_iter().map(|file| file.id).collect::<Vec<_>>()
+            }
+        };
+        assert_eq!(ids(Some("key_a")).await, ["file-a"]);
+        assert_eq!(ids(None).await, ["file-c", "file-b", "file-a"]);
+        assert_eq!(store.file("file-b", 0).await.unwrap().unwrap().owner.as_deref(), Some("key_b"));
+
+        let mine = NewBatch { owner: Some("key_a".into()), ..batch("batch_a", 1) };
+        store.create_batch(&mine).await.unwrap();
+        store.create_batch(&batch("batch_b", 2)).await.unwrap();
+        let listed = store.batches(&paging(None, 9), Some("key_a")).await.unwrap().unwrap().data;
+        assert_eq!(listed.iter().map(|batch| batch.id.as_str()).collect::<Vec<_>>(), ["batch_a"]);
+        assert_eq!(store.batches(&paging(None, 9), None).await.unwrap().unwrap().data.len(), 2);
+        // What a batch writes is its owner's.
+        store.add_items("batch_a", &[item(1)]).await.unwrap();
+        store.start_batch("batch_a", 1, 2).await.unwrap();
+        store.finish_items(&[finished("batch_a", 1, Outcome::Completed, "{}")]).await.unwrap();
+        store.finalize_batch("batch_a", 3).await.unwrap();
+        let whole = store.batch("batch_a").await.unwrap().unwrap();
+        assert_eq!(whole.owner.as_deref(), Some("key_a"));
+        store.close_batch(&whole, BatchStatus::Completed, 4).await.unwrap();
+        let output = store.batch("batch_a").await.unwrap().unwrap().output_file_id.unwrap();
+        assert_eq!(store.file(&output, 4).await.unwrap().unwrap().owner.as_deref(), Some("key_a"));
+    }
+}
+
+#[tokio::test]
+async fn commands_work_beside_a_server_and_see_its_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config { location: Location::File(folder.path().join("x.db")), max_mib: None };
+    let server = Store::new(config.clone());
+    let states = |steps: Vec<Step>| steps.into_iter().map(|step| step.state).collect::<Vec<_>>();
+    // Before the first start.
+    let reader = Store::reader(config.clone());
+    assert_eq!(states(reader.schema().await.unwrap().0), [SchemaState::Pending; 2]);
+    reader.close().await;
+    server.open().await.unwrap();
+    let command = Store::beside(config.clone());
+    command.record(&[AuditEntry::new(1, "a", "b", "", "")]).await.unwrap();
+    assert_eq!(server.audit(&paging(None, 9)).await.unwrap().unwrap().data.len(), 1);
+    for (store, _folder) in stores().await {
+        let (steps, newer) = store.schema().await.unwrap();
+        assert_eq!((states(steps), newer), (vec![SchemaState::Applied; 2], vec![]));
     }
 }

@@ -187,6 +187,7 @@ async fn journal(url: &str, id: &str) -> BTreeMap<String, String> {
         purpose: "batch_output".into(),
         filename: String::new(),
         bytes: 0,
+        owner: None,
         origin: Origin::Written { batch: batch.id, outcome: Outcome::Completed },
     };
     let (mut text, mut at) = (String::new(), -1);

@@ -1,5 +1,5 @@
-//! Who may use `/admin`. There are no API keys yet: it is for the machine's own users unless the operator says otherwise,
-//! and never for web pages that a browser on the machine happens to show.
+//! From where `/admin` may be used: by the machine's own users unless the operator says otherwise, and never by web pages
+//! that a browser on the machine happens to show. Where there are API keys, `access.rs` has asked for one before.
 
 use std::net::SocketAddr;
 
@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::api::Front;
+use crate::api::access::Identity;
 use crate::api::error::ApiError;
 use crate::request::RequestError;
 
@@ -25,7 +26,29 @@ pub enum Access {
 
 /// The other end of a request's connection; put into the extensions of every request by the accept loop.
 #[derive(Clone, Copy, Debug)]
-pub struct Peer(pub SocketAddr);
+pub enum Peer {
+    Address(SocketAddr),
+    /// A socket of the file system: somebody on this machine.
+    Socket,
+}
+
+impl Peer {
+    fn is_local(self) -> bool {
+        match self {
+            Peer::Address(address) => address.ip().to_canonical().is_loopback(),
+            Peer::Socket => true,
+        }
+    }
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Peer::Address(address) => address.fmt(f),
+            Peer::Socket => f.write_str("a local socket"),
+        }
+    }
+}
 
 /// Who asked, for the log: an address, and the name that a tool may give itself.
 #[derive(Clone, Debug)]
@@ -43,10 +66,10 @@ pub async fn layer(Extract(state): Extract<Front>, mut request: Request, next: N
 
 fn admit(access: Access, request: &Request) -> Result<Actor, RequestError> {
     let refused = |message: &str| Err(RequestError::Forbidden { message: message.to_owned() });
-    let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+    let peer = request.extensions().get::<Peer>().copied();
     match access {
         Access::Off => return refused("the admin routes are switched off (server.admin)"),
-        Access::Loopback if !peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback()) => {
+        Access::Loopback if !peer.is_some_and(Peer::is_local) => {
             return refused("the admin routes answer this machine only (server.admin)");
         }
         Access::Loopback | Access::Any => {}
@@ -58,6 +81,8 @@ fn admit(access: Access, request: &Request) -> Result<Actor, RequestError> {
     let address = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
     const SHOWN: usize = 64;
     let name: String = name.chars().take(SHOWN).collect();
+    let key = request.extensions().get::<Identity>().map(|identity| identity.holder.key.id.as_str());
+    let name = if name.is_empty() { key.unwrap_or_default().to_owned() } else { name };
     Ok(Actor(if name.is_empty() { address } else { format!("{name} at {address}") }))
 }
 
@@ -86,7 +111,7 @@ mod tests {
         }
         let mut request = builder.body(Body::empty()).unwrap();
         if let Some(peer) = peer {
-            request.extensions_mut().insert(Peer(peer.parse().unwrap()));
+            request.extensions_mut().insert(Peer::Address(peer.parse().unwrap()));
         }
         request
     }

@@ -11,6 +11,7 @@ use super::files::expiry_seconds;
 use super::lists::{self, Query};
 use super::params::{Fields, wrong};
 use crate::api::Front;
+use crate::api::access::Owner;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::batches::{BatchList, BatchObject, BatchRequest, ListPart};
@@ -29,17 +30,18 @@ const MAX_VALUE_CHARS: usize = 512;
 
 /// Begins a batch over an uploaded file.
 #[utoipa::path(post, path = "/v1/batches", operation_id = "create_batch", tag = "openai", request_body = BatchRequest, responses((status = 200, description = "The batch, which is validated next", body = BatchObject)))]
-pub async fn create(Extract(state): Extract<Front>, request: Request) -> Answer {
-    let asked = parse(Fields::new(read_object(request, state.body).await?), state.clock.unix_millis())?;
+pub async fn create(Extract(state): Extract<Front>, owner: Owner, request: Request) -> Answer {
+    let mut asked = parse(Fields::new(read_object(request, state.body).await?), state.clock.unix_millis())?;
+    asked.owner = owner.0.clone();
     let input = state.store.file(&asked.input_file_id, asked.created_ms).await.map_err(RequestError::from)?;
-    match input {
+    match input.filter(|file| owner.sees(file.owner.as_deref())) {
         Some(file) if file.purpose == "batch" => {}
         Some(_) => return Err(RequestError::invalid("input_file_id", "is a file of another purpose than batch").into()),
         None => return Err(RequestError::invalid("input_file_id", "is the id of no file").into()),
     }
     state.store.create_batch(&asked).await.map_err(RequestError::from)?;
     // As it was made: once woken, the runner changes it.
-    let batch = find(&state, &asked.id).await?;
+    let batch = find(&state, &owner, &asked.id).await?;
     state.batches.notify_one();
     Ok(Json(object(&batch)))
 }
@@ -65,6 +67,7 @@ fn parse(mut fields: Fields, now: i64) -> Result<NewBatch, RequestError> {
         id: format!("batch_{}", Uuid::new_v4().simple()),
         created_ms: now,
         endpoint,
+        owner: None,
         input_file_id,
         completion_window,
         expires_ms: now + window,
@@ -103,26 +106,27 @@ fn metadata(value: Value) -> Result<String, RequestError> {
 
 /// The batches, newest first.
 #[utoipa::path(get, path = "/v1/batches", operation_id = "batches", tag = "openai", params(ListPart), responses((status = 200, description = "A part of the list", body = BatchList)))]
-pub async fn list(Extract(state): Extract<Front>, uri: Uri) -> Answer {
+pub async fn list(Extract(state): Extract<Front>, Owner(owner): Owner, uri: Uri) -> Answer {
     let mut query = Query::of(&uri)?;
     let paging = query.paging(DEFAULT_LISTED, MOST_LISTED)?;
     query.finish()?;
-    let page = state.store.batches(&paging).await.map_err(RequestError::from)?;
+    let page = state.store.batches(&paging, owner.as_deref()).await.map_err(RequestError::from)?;
     Ok(Json(lists::list(page, object)?))
 }
 
 /// A batch: how far it is, and its files once it is over.
 #[utoipa::path(get, path = "/v1/batches/{id}", operation_id = "batch", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The batch", body = BatchObject)))]
-pub async fn one(Extract(state): Extract<Front>, path: Result<Path<String>, PathRejection>) -> Answer {
-    Ok(Json(object(&find(&state, &lists::id("batch", "batch_", path)?).await?)))
+pub async fn one(Extract(state): Extract<Front>, owner: Owner, path: Result<Path<String>, PathRejection>) -> Answer {
+    Ok(Json(object(&find(&state, &owner, &lists::id("batch", "batch_", path)?).await?)))
 }
 
 /// Lines that are being answered end; those that were answered keep their answers.
 #[utoipa::path(post, path = "/v1/batches/{id}/cancel", operation_id = "cancel_batch", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The batch", body = BatchObject)))]
-pub async fn cancel(Extract(state): Extract<Front>, path: Result<Path<String>, PathRejection>) -> Answer {
+pub async fn cancel(Extract(state): Extract<Front>, owner: Owner, path: Result<Path<String>, PathRejection>) -> Answer {
     let id = lists::id("batch", "batch_", path)?;
+    find(&state, &owner, &id).await?;
     let moved = state.store.cancel_batch(&id, state.clock.unix_millis()).await.map_err(RequestError::from)?;
-    let batch = find(&state, &id).await?;
+    let batch = find(&state, &owner, &id).await?;
     state.batches.notify_one();
     if !moved && !matches!(batch.status, BatchStatus::Cancelling | BatchStatus::Cancelled) {
         let message = format!("cannot be cancelled: it is {}", batch.status.name());
@@ -131,8 +135,9 @@ pub async fn cancel(Extract(state): Extract<Front>, path: Result<Path<String>, P
     Ok(Json(object(&batch)))
 }
 
-async fn find(state: &Front, id: &str) -> Result<Batch, RequestError> {
-    state.store.batch(id).await?.ok_or_else(|| lists::missing("batch", id))
+async fn find(state: &Front, owner: &Owner, id: &str) -> Result<Batch, RequestError> {
+    let batch = state.store.batch(id).await?;
+    batch.filter(|batch| owner.sees(batch.owner.as_deref())).ok_or_else(|| lists::missing("batch", id))
 }
 
 fn object(batch: &Batch) -> Value {

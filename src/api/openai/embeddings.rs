@@ -48,7 +48,7 @@ struct Asked {
     responses((status = 200, description = "A vector for each input, of length 1 unless the model's makers want it as it is", body = EmbeddingList)),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let mut head = Head::read(&state, request.uri(), request.headers(), "embd-")?;
+    let mut head = Head::read(&state, &request, "embd-")?;
     head.refuse_conversation()?;
     let fields = Fields::new(read_object(request, state.body).await?);
     let asked = parse(&state, &head, fields).map_err(in_our_words)?;

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::lists::{self, Query};
 use crate::api::Front;
+use crate::api::access::Owner;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::batches::{FileDeleted, FileList, FileObject, FilePart, FileUpload, ListPart};
 use crate::api::openapi::shapes::errors::ErrorAnswer;
@@ -33,19 +34,19 @@ const PART_BYTES: usize = 256 << 10;
 
 /// Takes a file of lines for a batch, checked as it comes.
 #[utoipa::path(post, path = "/v1/files", operation_id = "upload_file", tag = "openai", request_body(content = FileUpload, content_type = "multipart/form-data"), responses((status = 200, description = "The file", body = FileObject), (status = 507, description = "The store is full", body = ErrorAnswer)))]
-pub async fn upload(Extract(state): Extract<Front>, request: Request) -> Answer {
+pub async fn upload(Extract(state): Extract<Front>, owner: Owner, request: Request) -> Answer {
     // Says only what is wrong with the content type.
     let form = Multipart::from_request(request, &()).await.map_err(|_| RequestError::NotMultipart)?;
     let draft = Draft { store: state.store.clone(), id: new_id(), kept: false };
     let id = draft.id.clone();
-    match receive(&state, form, &id).await {
+    match receive(&state, form, &id, &owner).await {
         Ok(()) => draft.keep(),
         Err(error) => {
             draft.discard().await;
             return Err(error.into());
         }
     }
-    Ok(Json(object(&find(&state, &id).await?)))
+    Ok(Json(object(&find(&state, &owner, &id).await?)))
 }
 
 /// An upload under way. Dropped, since its client left, its parts go.
@@ -85,13 +86,13 @@ struct Form {
     bytes: Option<i64>,
 }
 
-async fn receive(state: &Front, mut form: Multipart, id: &str) -> Result<(), RequestError> {
+async fn receive(state: &Front, mut form: Multipart, id: &str, owner: &Owner) -> Result<(), RequestError> {
     let mut said = Form::default();
     while let Some(field) = patiently(state, form.next_field()).await? {
         let name = field.name().unwrap_or_default().to_owned();
         let slot = match name.as_str() {
             "file" if said.bytes.is_none() => {
-                said.bytes = Some(receive_file(state, field, id).await?);
+                said.bytes = Some(receive_file(state, field, id, owner).await?);
                 continue;
             }
             "purpose" => &mut said.purpose,
@@ -152,10 +153,10 @@ async fn text(state: &Front, name: &str, mut field: Field<'_>) -> Result<String,
 }
 
 /// Puts the file into the store as it comes; returns its bytes.
-async fn receive_file(state: &Front, mut field: Field<'_>, id: &str) -> Result<i64, RequestError> {
+async fn receive_file(state: &Front, mut field: Field<'_>, id: &str, owner: &Owner) -> Result<i64, RequestError> {
     let label = field.file_name().unwrap_or("file.jsonl");
     let filename: String = label.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect();
-    let file = NewFile { id: id.into(), created_ms: state.clock.unix_millis(), filename };
+    let file = NewFile { id: id.into(), created_ms: state.clock.unix_millis(), filename, owner: owner.0.clone() };
     state.store.begin_file(&file).await?;
     let mut reader = LineReader::new(state.body.max_bytes);
     let (mut bytes, mut part, mut ready) = (0, 0, String::new());
@@ -195,7 +196,7 @@ async fn patiently<T>(state: &Front, next: impl Future<Output = Result<T, Multip
 
 /// The files, newest first.
 #[utoipa::path(get, path = "/v1/files", operation_id = "files", tag = "openai", params(ListPart, FilePart), responses((status = 200, description = "A part of the list", body = FileList)))]
-pub async fn list(Extract(state): Extract<Front>, uri: Uri) -> Answer {
+pub async fn list(Extract(state): Extract<Front>, Owner(owner): Owner, uri: Uri) -> Answer {
     let mut query = Query::of(&uri)?;
     let paging = query.paging(MOST_LISTED, MOST_LISTED)?;
     let oldest_first = match query.take("order").as_deref() {
@@ -206,25 +207,29 @@ pub async fn list(Extract(state): Extract<Front>, uri: Uri) -> Answer {
     let purpose = query.take("purpose");
     query.finish()?;
     let now_ms = state.clock.unix_millis();
-    let page =
-        state.store.files(&FileQuery { paging, oldest_first, purpose, now_ms }).await.map_err(RequestError::from)?;
+    let page = state
+        .store
+        .files(&FileQuery { paging, oldest_first, purpose, owner, now_ms })
+        .await
+        .map_err(RequestError::from)?;
     Ok(Json(lists::list(page, object)?))
 }
 
 /// A file, without its content.
 #[utoipa::path(get, path = "/v1/files/{id}", operation_id = "file", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The file", body = FileObject)))]
-pub async fn one(Extract(state): Extract<Front>, path: Result<Path<String>, PathRejection>) -> Answer {
+pub async fn one(Extract(state): Extract<Front>, owner: Owner, path: Result<Path<String>, PathRejection>) -> Answer {
     let id = lists::id("file", "file-", path)?;
-    Ok(Json(object(&find(&state, &id).await?)))
+    Ok(Json(object(&find(&state, &owner, &id).await?)))
 }
 
 /// A file's content.
 #[utoipa::path(get, path = "/v1/files/{id}/content", operation_id = "file_content", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "Its lines", body = String, content_type = "application/jsonl")))]
 pub async fn content(
     Extract(state): Extract<Front>,
+    owner: Owner,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
-    let file = find(&state, &lists::id("file", "file-", path)?).await?;
+    let file = find(&state, &owner, &lists::id("file", "file-", path)?).await?;
     let headers = [
         (header::CONTENT_TYPE, "application/jsonl".to_owned()),
         (header::CONTENT_LENGTH, file.bytes.to_string()),
@@ -243,14 +248,15 @@ pub async fn content(
 
 /// Deletes a file and its content.
 #[utoipa::path(delete, path = "/v1/files/{id}", operation_id = "delete_file", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "It is gone", body = FileDeleted)))]
-pub async fn delete(Extract(state): Extract<Front>, path: Result<Path<String>, PathRejection>) -> Answer {
-    let file = find(&state, &lists::id("file", "file-", path)?).await?;
+pub async fn delete(Extract(state): Extract<Front>, owner: Owner, path: Result<Path<String>, PathRejection>) -> Answer {
+    let file = find(&state, &owner, &lists::id("file", "file-", path)?).await?;
     state.store.delete_file(&file.id).await.map_err(RequestError::from)?;
     Ok(Json(json!({"id": file.id, "object": "file", "deleted": true})))
 }
 
-async fn find(state: &Front, id: &str) -> Result<store::FileObject, RequestError> {
-    state.store.file(id, state.clock.unix_millis()).await?.ok_or_else(|| lists::missing("file", id))
+async fn find(state: &Front, owner: &Owner, id: &str) -> Result<store::FileObject, RequestError> {
+    let file = state.store.file(id, state.clock.unix_millis()).await?;
+    file.filter(|file| owner.sees(file.owner.as_deref())).ok_or_else(|| lists::missing("file", id))
 }
 
 fn new_id() -> String {

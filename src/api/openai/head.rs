@@ -1,12 +1,16 @@
 //! What a request says of itself beside its prompt: whose it is, how urgent, how long it may take.
 
+use std::sync::Arc;
+
+use axum::extract::Request;
 use axum::http::{HeaderMap, Uri};
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::params::{Fields, wrong};
+use crate::api::access::{Identity, Owner};
 use crate::api::{State, replay};
-use crate::request::{Origin, Priority, RawRequest, RequestError};
+use crate::request::{Origin, Payer, Priority, RawRequest, RequestError};
 use crate::units::Micros;
 
 /// Whom the fair share counts a request for, as gateways name it (Gateway API Inference Extension, llm-d).
@@ -28,11 +32,15 @@ pub struct Head {
     pub adapter: Option<u32>,
     fairness_id: Option<String>,
     priority: Option<Priority>,
+    /// Whose key it came with.
+    identity: Option<Identity>,
 }
 
 impl Head {
     /// `prefix` begins the answer's id.
-    pub fn read(state: &State, uri: &Uri, headers: &HeaderMap, prefix: &str) -> Result<Head, RequestError> {
+    pub fn read(state: &State, request: &Request, prefix: &str) -> Result<Head, RequestError> {
+        let (uri, headers) = (request.uri(), request.headers());
+        let owner = Owner::of(request.extensions());
         let text = |name: &str| match headers.get(name).map(|value| value.to_str()) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text.trim().to_owned())),
@@ -46,29 +54,45 @@ impl Head {
         Ok(Head {
             id: format!("{prefix}{}", Uuid::new_v4().simple()),
             traced: text("x-forebay-trace")?.is_some_and(|asked| asked == "1" || asked.eq_ignore_ascii_case("true")),
-            conversation: replay::conversation(headers)?,
+            conversation: replay::conversation(headers)?.map(|id| owner.own(&id)),
             strict: strict(uri, headers)?,
             received: state.clock.now(),
             adapter: None,
             fairness_id,
             priority,
+            identity: request.extensions().get().cloned(),
         })
     }
 
     /// Completes `raw` with what the head and these fields of the body say. A gateway's header goes before `user`, the
-    /// field `priority` before its header.
+    /// field `priority` before its header. A key is a tenant whatever either says, but for a batch, which is one of its own.
     pub fn complete(&self, fields: &mut Fields, raw: &mut RawRequest) -> Result<(), RequestError> {
         let user = checked_tenant("user", fields.string("user")?)?;
         let tier = service_tier(fields)?;
         let asked = fields.take("priority").map(|value| priority("priority", &value)).transpose()?;
-        raw.priority = asked.or(self.priority).or(tier).unwrap_or_default();
+        let stated = asked.or(self.priority).or(tier);
+        raw.priority = match &self.identity {
+            Some(identity) => identity.priority(stated)?,
+            None => stated.unwrap_or_default(),
+        };
         raw.timeout_ms = fields.integer("timeout_ms")?;
         raw.deadline_ms = fields.integer("deadline_ms")?;
+        let key = self.identity.as_ref().map(|identity| &identity.holder.key);
+        let tenant = match &self.identity {
+            Some(identity) if !identity.for_batch => Some(identity.holder.key.id.clone()),
+            _ => self.fairness_id.clone().or(user),
+        };
         raw.origin = Origin {
             id: self.id.as_str().into(),
-            tenant: self.fairness_id.clone().or(user).unwrap_or_default().into(),
+            tenant: tenant.unwrap_or_default().into(),
+            weight: key.map(|key| key.weight).unwrap_or_default(),
             received: self.received,
         };
+        if raw.cache_salt.is_none() {
+            raw.cache_salt = key.map(|key| key.cache_salt.clone()).filter(|salt| !salt.is_empty());
+        }
+        let account = self.identity.as_ref().and_then(|identity| identity.account.clone());
+        raw.payer = account.map(|account| account as Arc<dyn Payer>);
         Ok(())
     }
 }
@@ -84,6 +108,20 @@ impl Head {
             }
         }
     }
+}
+
+/// The class that a request asks for, where its body is read by others.
+pub fn stated(headers: &HeaderMap, body: &serde_json::Map<String, Value>) -> Result<Option<Priority>, RequestError> {
+    let header = headers.get("x-priority").map(|value| value.to_str().unwrap_or_default().trim().to_owned());
+    let header = header.map(|text| priority("x-priority", &spelled(text))).transpose()?;
+    let field = body.get("priority").filter(|value| !value.is_null());
+    let field = field.map(|value| priority("priority", value)).transpose()?;
+    let tier = match body.get("service_tier").and_then(Value::as_str) {
+        Some("flex") => Some(Priority::Low),
+        Some("priority") => Some(Priority::High),
+        _ => None,
+    };
+    Ok(field.or(header).or(tier))
 }
 
 /// `?strict=1`, `?strict` or `x-strict: 1`. Other values than yes and no are an error: who asks for strictness wants to know.

@@ -42,7 +42,7 @@ struct Asked {
     responses((status = 200, description = "The documents, the most alike first", body = Ranking)),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let mut head = Head::read(&state, request.uri(), request.headers(), "rerank-")?;
+    let mut head = Head::read(&state, &request, "rerank-")?;
     head.refuse_conversation()?;
     let fields = Fields::new(read_object(request, state.body).await?);
     let asked = parse(&state, &head, fields)?;

@@ -5,6 +5,7 @@ use axum::extract::{Path, State as Extract};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use crate::api::access::Owner;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::parameters::ReadFrom;
 use crate::api::{State, sse};
@@ -14,21 +15,23 @@ use crate::request::RequestError;
 #[utoipa::path(get, path = "/v1/stream/{id}", operation_id = "read_stream", tag = "openai", params(("id" = String, Path), ReadFrom), responses((status = 200, description = "The stream", body = String, content_type = "text/event-stream")))]
 pub async fn read(
     Extract(state): Extract<State>,
+    owner: Owner,
     id: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let id = id.map(|Path(id)| id).unwrap_or_default();
-    Ok(sse::response(state.replays.read(&id, from(&uri)?, state.clock.now())?))
+    Ok(sse::response(state.replays.read(&owner.own(&id), from(&uri)?, state.clock.now())?))
 }
 
 /// Ends and forgets such a stream.
 #[utoipa::path(delete, path = "/v1/stream/{id}", operation_id = "delete_stream", tag = "openai", params(("id" = String, Path)), responses((status = 204, description = "It is gone")))]
 pub async fn delete(
     Extract(state): Extract<State>,
+    owner: Owner,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<StatusCode, ApiError> {
     let id = id.map(|Path(id)| id).unwrap_or_default();
-    state.replays.delete(&id, state.clock.now())?;
+    state.replays.delete(&owner.own(&id), state.clock.now())?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
+use super::access::{self, Class};
 use super::{admin, anthropic, dashboard, health, measures, metrics, openai};
 use crate::engine::control::Group;
 use shapes::{errors, messages};
@@ -97,13 +98,20 @@ pub use page::page;
 struct Described;
 
 /// Served as it was made at the first look.
-static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+pub(super) static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let mut document = serde_json::to_value(Described::openapi()).unwrap_or_default();
     if let Some(paths) = document["paths"].as_object_mut() {
         spread_health(paths);
         spread_groups(paths);
-        paths.values_mut().filter_map(Value::as_object_mut).flatten().for_each(|(_, operation)| add_errors(operation));
+        for (path, item) in paths.iter_mut() {
+            let class = access::class(path);
+            item.as_object_mut().into_iter().flatten().for_each(|(_, operation)| {
+                add_security(operation, class);
+                add_errors(operation);
+            });
+        }
     }
+    document["components"]["securitySchemes"] = security_schemes();
     document
 });
 static TEXT: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
@@ -157,16 +165,29 @@ fn add_trial(select: &mut Value) {
     }
 }
 
+/// Both mean the same key. They are asked for where `keys.required` is set.
+fn security_schemes() -> Value {
+    let about = "An API key (`forebay keys create`), asked for where `keys.required` is set";
+    json!({
+        "bearer": {"type": "http", "scheme": "bearer", "description": about},
+        "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": about},
+    })
+}
+
+fn add_security(operation: &mut Value, class: Class) {
+    operation["security"] = match class {
+        Class::Public => json!([]),
+        Class::Inference | Class::Admin => json!([{"bearer": []}, {"apiKey": []}]),
+    };
+}
+
 /// The errors that an operation may answer with, by what it is.
 fn add_errors(operation: &mut Value) {
     let tagged = |tag: &str| operation["tags"].as_array().is_some_and(|tags| tags.iter().any(|name| name == tag));
     if tagged("probes") {
         return;
     }
-    let mut statuses = vec![500, 503];
-    if tagged("admin") {
-        statuses.push(403);
-    }
+    let mut statuses = vec![401, 403, 500, 503];
     if operation.get("requestBody").is_some() {
         statuses.extend([400, 404, 408, 413, 415, 429, 504]);
     } else if operation["parameters"].as_array().is_some_and(|all| all.iter().any(|one| one["in"] == "path")) {

@@ -1,11 +1,14 @@
 //! What of a request decides who takes it, and how it is sent on.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::{Map, Value};
 
+use crate::api::access::Identity;
 use crate::metrics::Route;
-use crate::request::RequestError;
+use crate::request::{Payer, Priority, RequestError};
 use crate::workers::Upstream;
 use crate::workers::prefix::Chain;
 
@@ -24,6 +27,8 @@ pub struct Ask {
     pub sequences: usize,
     /// Of its prompt.
     pub chain: Chain,
+    /// Of requests that are billed.
+    pub payer: Option<Arc<dyn Payer>>,
 }
 
 impl Ask {
@@ -48,7 +53,25 @@ impl Ask {
             model,
             sequences,
             chain: Chain::of_text(salt, &prompt),
+            payer: None,
         })
+    }
+
+    /// Came with a key: the key itself goes no further, its name and its class do.
+    pub fn keyed(&mut self, identity: &Identity, stated: Option<Priority>) -> Result<(), RequestError> {
+        let priority = identity.priority(stated)?;
+        self.headers.remove(header::AUTHORIZATION);
+        self.headers.remove("x-api-key");
+        if stated.is_none() && priority != Priority::default() {
+            self.headers.insert("x-priority", HeaderValue::from_static(priority.name()));
+        }
+        if let Ok(tenant) = HeaderValue::from_str(&identity.holder.key.id)
+            && !identity.for_batch
+        {
+            self.headers.insert("x-gateway-inference-fairness-id", tenant);
+        }
+        self.payer = identity.account.clone().map(|account| account as Arc<dyn Payer>);
+        Ok(())
     }
 
     /// The name that has to be served; `None` where any model will do.

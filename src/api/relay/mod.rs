@@ -5,11 +5,13 @@
 //!                                                                  └─ an upstream: its answer, or its stream (stream.rs)
 //! failed before its first token: once more elsewhere ◀──────────────┘
 //! ```
-//! Bodies go through as they are; only `default` becomes a name that the upstream knows.
+//! Bodies go through as they are; only `default` becomes a name that the upstream knows. A client's API key stays here, and what
+//! the upstream says of tokens is charged to it (tally.rs).
 
 mod ask;
 mod event;
 mod stream;
+mod tally;
 
 use axum::Json;
 use axum::body::Body;
@@ -19,8 +21,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::access::Identity;
 use super::error::{ApiError, ErrorCode};
-use super::openai::models;
+use super::openai::{head, models};
 use super::{Front, extract, replay};
 use crate::generate::Generator;
 use crate::request::RequestError;
@@ -102,7 +105,12 @@ impl Relay {
         let copy = Request::from_parts(parts.clone(), body);
         let (body, object) = extract::read_whole(copy, self.front.body).await?;
         let path = path.path_and_query().map_or("/", |path| path.as_str());
-        let ask = Ask::new(path, &parts.headers, body, object)?;
+        let identity = parts.extensions.get::<Identity>();
+        let stated = identity.map(|_| head::stated(&parts.headers, &object)).transpose()?.flatten();
+        let mut ask = Ask::new(path, &parts.headers, body, object)?;
+        if let Some(identity) = identity {
+            ask.keyed(identity, stated)?;
+        }
         // Streams that can be read again are kept here, and only those of our own model.
         let ours_only = replay::conversation(&parts.headers)?.is_some();
         if ours_only && self.generator.is_none() {
@@ -173,10 +181,12 @@ impl Relay {
             lease.settle(Verdict::Failure);
             Failure::Fault(fault)
         })?;
+        let bytes = body.clone();
         let response = respond(status, &headers, &worker, body);
         match blame(status) {
             Blame::Nobody => {
                 lease.settle(Verdict::Success);
+                tally::whole(ask, &bytes);
                 Ok(response)
             }
             Blame::Client => Ok(response),

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::ask::Ask;
 use super::event::{Meaning, Splitter, meaning};
+use super::tally::Tally;
 use super::{Attempt, Failure, Relay, error_of, is_stream, respond};
 use crate::api::metrics::StreamFault;
 use crate::api::{anthropic, error, sse};
@@ -35,6 +36,7 @@ struct Streamed {
     ready: VecDeque<Bytes>,
     state: Progress,
     fault: StreamFault,
+    tally: Tally,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,6 +54,7 @@ pub fn response(relay: Relay, ask: Ask, lease: Lease, answer: Answer, attempt: A
     let headers = answer.headers.clone();
     let worker = lease.worker_id().to_owned();
     let streamed = Streamed {
+        tally: Tally::new(&ask),
         relay,
         ask,
         lease,
@@ -119,7 +122,9 @@ impl Streamed {
             Err(long) => return self.broke(Fault::TooLarge(long.0)).await,
         };
         for event in events {
-            match meaning(&event) {
+            let meaning = meaning(&event);
+            self.tally.hear(&event, &meaning);
+            match meaning {
                 Meaning::Silence => self.ready.push_back(event),
                 Meaning::Opening if !self.begun => self.held.push(event),
                 Meaning::Opening | Meaning::Token => self.say(event),
