@@ -29,10 +29,17 @@ fn main() -> ExitCode {
         }
         Command::Bench(args) => return end(app::bench(&args)),
         Command::Calibrate(args) => return end(app::calibrate(&args)),
+        Command::Doctor { format, mistake } => {
+            set_threads(app::compute_threads(&loaded.config));
+            return app::doctor(&loaded, mistake, format);
+        }
         Command::Simulate(args) => return end(app::simulate(&args, &loaded.config)),
     }
     set_threads(app::compute_threads(&loaded.config));
-    end(app::serve(loaded.config))
+    match app::serve(loaded) {
+        Ok(how) => ExitCode::from(how.exit_code()),
+        Err(failure) => end(Err(failure)),
+    }
 }
 
 fn end(result: Result<(), app::Failure>) -> ExitCode {

@@ -6,6 +6,7 @@
 //! relay/     requests that another server answers, where there are such
 //! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
 //! admin/     what the operator sees and changes; openapi/ what all of it looks like
+//! journey.rs what the log and the spans tell of a request
 //! inside.rs  the lines of batches, which ask the same routes
 //! error.rs   every error's status, object and headers
 //! ```
@@ -21,6 +22,7 @@ pub mod error;
 mod extract;
 pub mod health;
 mod inside;
+mod journey;
 mod metrics;
 mod openai;
 mod openapi;
@@ -33,6 +35,7 @@ mod sse;
 use std::any::Any;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef, Request};
@@ -49,12 +52,14 @@ use crate::generate::Generator;
 use crate::metrics::Metrics;
 use crate::request::RequestError;
 use crate::store::Store;
+use crate::telemetry::Telemetry;
 use crate::workers::Pool;
 use error::ApiError;
 use relay::Relay;
 
 pub use admin::Access;
 pub use admin::advice::Canaries;
+pub use admin::reload::{Refused, Reload, Reloaded, Waits};
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use inside::answerer;
@@ -81,6 +86,12 @@ pub struct Front {
     pub drain: Arc<Notify>,
     /// The strategy on trial.
     pub canaries: Canaries,
+    /// Who reads the configuration again.
+    pub reload: Reload,
+    /// Whether each request is logged.
+    pub access_log: Arc<AtomicBool>,
+    /// Who makes spans of requests, if anybody does.
+    pub telemetry: Option<Telemetry>,
 }
 
 /// What the handlers of the server's own model share. Cheap to clone.
@@ -215,7 +226,9 @@ fn layered(router: Router, front: Front) -> Router {
     let counter = front.metrics.clone();
     router
         .layer(CatchPanicLayer::custom(move |panic| caught(&counter, panic)))
-        .layer(from_fn_with_state(front, metrics::layer))
+        .layer(from_fn_with_state(front.clone(), metrics::layer))
+        .layer(from_fn_with_state(front.clone(), journey::layer))
+        .layer(from_fn_with_state(front.clone(), health::layer))
         .layer(from_fn(request_id::layer))
 }
 

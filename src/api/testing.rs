@@ -87,6 +87,9 @@ impl Scene {
             max_file_bytes: 1 << 20,
             drain: Arc::default(),
             canaries: Arc::default(),
+            reload: Reload::default(),
+            access_log: Arc::default(),
+            telemetry: None,
         };
         let state = State { front, generator, replays: Arc::default() };
         Scene { state, heartbeat, commands, tokenizer }

@@ -2,27 +2,37 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{self, Runtime};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::api::{self, BodyLimits, Health, ServeConfig};
 use crate::clock::{self, Clock};
-use crate::config::{AdminAccess, Config, ServerConfig};
+use crate::config::{AdminAccess, Config, Loaded, ServerConfig};
+use crate::engine::export::Export;
+use crate::engine::trace::Trace;
 use crate::jobs::{Runner, RunnerParts};
 use crate::store::Store;
-use crate::workers::{self, Pool};
+use crate::telemetry::Telemetry;
+use crate::workers;
 
+use super::ending::{self, End, Patience};
+use super::logging::Level;
+use super::reload::{Reloader, ReloaderParts};
+use super::signals::{Hangups, Signals};
 use super::workers::Workers;
-use super::{Failure, input, signals, thermal};
+use super::{Failure, input, notify, thermal};
 
 /// Handlers only parse, wait and frame; two threads keep one slow poll from delaying a probe.
 const WORKER_THREADS: usize = 2;
 /// Once the engine is empty, the last bytes need no longer than this.
-const FLUSH: Duration = Duration::from_secs(5);
+pub const FLUSH: Duration = Duration::from_secs(5);
+/// After the deadline or a second signal: error events are on their way.
+const LAST_WORDS: Duration = Duration::from_millis(800);
 
 /// The address could not be bound.
 #[derive(Debug, thiserror::Error)]
@@ -52,12 +62,22 @@ pub struct Serving {
     pub store: Store,
     pub workers: Workers,
     pub clock: Clock,
+    pub level: Level,
+    pub spans: Option<Spans>,
 }
 
-pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), Failure> {
-    let Serving { listener, store, workers: started, clock } = serving;
+/// Who makes spans, who gives it traces, and those.
+pub type Spans = (Telemetry, Export, mpsc::Receiver<Arc<Trace>>);
+
+pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, Failure> {
+    let Serving { listener, store, workers: started, clock, level, spans } = serving;
     let Workers { pool, generator, shared, fingerprint } = started;
+    let config = loaded.config.clone();
     let health = Arc::new(Health::new(pool.clone()));
+    let access = Arc::new(AtomicBool::new(config.logging.access));
+    let parts = ReloaderParts { pool: pool.clone(), store: store.clone(), clock: clock.clone(), level, access };
+    let access = parts.access.clone();
+    let reloader = Arc::new(Reloader::new(loaded, parts));
     let front = api::Front {
         metrics: shared.metrics,
         health: health.clone(),
@@ -75,6 +95,9 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         max_file_bytes: config.max_file_bytes,
         drain: Arc::default(),
         canaries: Arc::default(),
+        reload: reload_by(reloader.clone()),
+        access_log: access,
+        telemetry: spans.as_ref().map(|(telemetry, ..)| telemetry.clone()),
     };
     let (drain_asked, wake) = (front.drain.clone(), front.batches.clone());
     let router = match generator {
@@ -86,39 +109,91 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
     let served = runtime.block_on(async {
         let address = listener.local_addr().context("the listener")?;
         let listener = tokio::net::TcpListener::from_std(listener).context("the listener")?;
+        let mut signals = Signals::new().context("listening for signals")?;
+        let hangups = Hangups::new().context("listening for signals")?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = tokio::spawn(api::serve(listener, router, serve_config(config), async {
+        let mut server = tokio::spawn(api::serve(listener, router, serve_config(&config), async {
             let _ = stopped.await;
         }));
-        let watch = tokio::spawn(workers::watch(pool.clone(), config.workers.check_interval));
+        let mut watch = tokio::spawn(workers::watch(pool.clone(), config.workers.check_interval));
+        let beside = [
+            tokio::spawn(thermal::watch(reloader.live(), pool.clone())),
+            tokio::spawn(reload_on(hangups, reloader.clone())),
+            tokio::spawn(notify::watchdog(pool.clone())),
+        ];
+        let spans = spans.map(|(telemetry, export, ended)| {
+            let (stop, stopped) = oneshot::channel::<()>();
+            let following = telemetry.clone().follow(ended, async {
+                let _ = stopped.await;
+            });
+            (tokio::spawn(following), stop, telemetry, export)
+        });
         health.loaded();
-        tracing::info!(event = "listening", url = %format!("http://{address}"), "listening on http://{address}");
-        let sensor = tokio::spawn(thermal::watch(config.thermal.clone(), pool.clone()));
+        let url = format!("http://{address}");
+        tracing::info!(event = "listening", url, "listening on {url}");
+        notify::ready(&url);
         let (stop_batches, batches_stopped) = oneshot::channel::<()>();
-        let batches = tokio::spawn(Runner::new(parts).run(async {
+        let mut batches = tokio::spawn(Runner::new(parts).run(async {
             let _ = batches_stopped.await;
         }));
-        let end = until_told(drain_asked).await;
+        let asked = ending::asked(&mut signals, drain_asked).await;
         health.drain();
         // What they ask for is given up: it is asked again after the next start, and nobody waits for it here.
         drop(stop_batches);
-        let _ = batches.await;
-        if end.is_ok() {
-            drain(&pool, config.engine.drain_timeout).await;
+        let live = reloader.live().borrow().clone();
+        let patience = Patience { delay: live.server.drain_delay, limit: live.engine.drain_timeout };
+        let end = ending::drain(&pool, patience, asked, &mut signals).await;
+        // Nobody who was told to end at once, or by now, waits for long.
+        let grace = if end == End::Drained { FLUSH } else { LAST_WORDS };
+        let _ = timeout(grace, pool.shutdown()).await;
+        // Every loop has ended, and its thread is joined; but for one that hangs in a step, which nothing can end.
+        if timeout(grace, &mut watch).await.is_err() {
+            tracing::error!(event = "step_not_ended", "a step did not end in time; the process ends without it");
+            watch.abort();
         }
-        sensor.abort();
-        pool.shutdown().await;
-        // Every loop has ended, and its thread is joined.
-        watch.await.context("the watch over the workers")?;
         drop(stop);
-        server.await.context("the accept loop")?;
-        let _ = sensor.await;
-        store.close().await;
-        end
+        if timeout(grace, &mut server).await.is_err() {
+            // Drops every connection.
+            server.abort();
+            let _ = server.await;
+        }
+        if timeout(grace, &mut batches).await.is_err() {
+            batches.abort();
+        }
+        for task in beside {
+            task.abort();
+            let _ = task.await;
+        }
+        if let Some((following, stop, telemetry, export)) = spans {
+            drop(stop);
+            let _ = following.await;
+            telemetry.close(&export).await;
+        }
+        let _ = timeout(FLUSH, store.close()).await;
+        anyhow::Ok(end)
     });
-    drop(runtime);
+    // Not waiting for what hangs.
+    runtime.shutdown_background();
     tracing::info!(event = "stopped", "stopped");
     Ok(served?)
+}
+
+/// For `POST /admin/reload`.
+fn reload_by(reloader: Arc<Reloader>) -> api::Reload {
+    api::Reload::new(move |who: String| {
+        let reloader = reloader.clone();
+        // Not dropped half-way with the request that asked for it.
+        let reloading = tokio::spawn(async move { reloader.reload(&who).await });
+        Box::pin(async move { reloading.await.unwrap_or_else(|error| Err(api::Refused::new(error.to_string()))) })
+    })
+}
+
+async fn reload_on(mut hangups: Hangups, reloader: Arc<Reloader>) {
+    loop {
+        hangups.next().await;
+        // Whatever came of it is in the log.
+        let _ = reloader.reload("SIGHUP").await;
+    }
 }
 
 fn serve_config(config: &Config) -> ServeConfig {
@@ -129,21 +204,4 @@ fn serve_config(config: &Config) -> ServeConfig {
         drain_timeout: FLUSH,
         ..ServeConfig::default()
     }
-}
-
-async fn until_told(drain_asked: Arc<Notify>) -> anyhow::Result<()> {
-    tokio::select! {
-        signal = signals::stop() => signal.context("listening for signals"),
-        () = drain_asked.notified() => Ok(()),
-    }
-}
-
-/// Running requests finish, within the limit or until a second signal; queued ones are refused at once.
-async fn drain(workers: &Pool, limit: Duration) {
-    tracing::info!(event = "draining", limit_s = limit.as_secs(), "draining; a second signal aborts");
-    let why = tokio::select! {
-        drained = timeout(limit, workers.drain()) => if drained.is_ok() { "drained" } else { "drain timeout" },
-        _ = signals::stop() => "second signal",
-    };
-    tracing::info!(event = "drained", why, "ending the workers");
 }

@@ -4,6 +4,8 @@
 
 mod cli;
 mod keys;
+mod live;
+mod place;
 mod raw;
 mod tools;
 mod values;
@@ -27,7 +29,9 @@ use crate::store::{self, Location};
 use crate::text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
 use crate::units::Micros;
 
-pub use cli::{Command, InspectFormat};
+pub use cli::{Command, DoctorFormat, InspectFormat};
+pub use live::{Difference, Effect};
+pub use place::Place;
 use raw::{Merged, Origin};
 pub use tools::{BenchArgs, CalibrateArgs, SimulateArgs, TargetArgs};
 use values::Reader;
@@ -50,6 +54,7 @@ pub struct Config {
     /// Of an upload.
     pub max_file_bytes: usize,
     pub logging: LoggingConfig,
+    pub tracing: TracingConfig,
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +70,8 @@ pub struct ServerConfig {
     pub max_body_bytes: usize,
     pub max_connections: usize,
     pub admin: AdminAccess,
+    /// Told to end, the server takes requests for so long, not ready.
+    pub drain_delay: Duration,
 }
 
 /// Who may use `/admin`.
@@ -150,6 +157,17 @@ pub struct StructuredOutputConfig {
 pub struct LoggingConfig {
     pub level: String,
     pub format: LogFormat,
+    /// Whether each request is told of.
+    pub access: bool,
+}
+
+/// Where spans go; what is not here is in OpenTelemetry's own variables.
+#[derive(Clone, Debug)]
+pub struct TracingConfig {
+    /// `None` is what `OTEL_EXPORTER_OTLP_ENDPOINT` says, and nowhere without it.
+    pub endpoint: Option<String>,
+    /// Of requests that bring no decision of their own.
+    pub sample: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,8 +186,10 @@ pub enum ConfigError {
     NotYet { key: String, origin: Origin, feature: &'static str },
     #[error("{key} = {value:?} ({origin}) is not allowed: it must be {allowed}")]
     BadValue { key: &'static str, value: String, origin: Origin, allowed: String },
-    #[error("{section}.{param} contradicts another key: {message}")]
-    Contradiction { section: &'static str, param: &'static str, message: String },
+    #[error("{section}.{param}{} contradicts another key: {message}", place.map(|at| format!(" (line {at})")).unwrap_or_default())]
+    Contradiction { section: &'static str, param: &'static str, message: String, place: Option<Place> },
+    #[error("{}:{place}: {message}", path.display())]
+    Syntax { path: PathBuf, place: Place, message: String },
     #[error("{}: {message}", path.display())]
     File { path: PathBuf, message: String },
     #[error(
@@ -178,11 +198,33 @@ pub enum ConfigError {
     OpenToOthers { host: IpAddr },
 }
 
+impl ConfigError {
+    /// Where in the file, if it is the file's mistake.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            ConfigError::Syntax { place, .. } => Some(*place),
+            ConfigError::Contradiction { place, .. } => *place,
+            ConfigError::UnknownKey { origin, .. }
+            | ConfigError::NotYet { origin, .. }
+            | ConfigError::BadValue { origin, .. } => origin.place(),
+            ConfigError::File { .. } | ConfigError::OpenToOthers { .. } => None,
+        }
+    }
+}
+
 /// A configuration and where its values came from.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub config: Config,
     merged: Merged,
+    source: Source,
+}
+
+/// What is read again at a reload; flags stay as they were.
+#[derive(Clone, Debug, Default)]
+struct Source {
+    file: Option<PathBuf>,
+    flags: Vec<(&'static str, &'static str, String)>,
 }
 
 impl Loaded {
@@ -196,9 +238,10 @@ impl Loaded {
     }
 }
 
-/// Reads flags, environment and file. Mistakes on the command line end the process with code 2, as clap does.
+/// Reads flags, environment and file. Mistakes on the command line end the process with code 2, as clap does. A mistake
+/// elsewhere is the doctor's to tell.
 pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
-    let parsed = cli::parse();
+    let mut parsed = cli::parse();
     // A probe, a look at files and a load on another server need no configuration, and must not fail for a bad one.
     let environment = match parsed.command {
         Command::Health { .. }
@@ -206,9 +249,15 @@ pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
         | Command::Quantize { .. }
         | Command::Bench(_)
         | Command::Calibrate(_) => BTreeMap::new(),
-        Command::Serve | Command::Config | Command::Simulate(_) => environment(),
+        Command::Serve | Command::Config | Command::Simulate(_) | Command::Doctor { .. } => environment(),
     };
-    let loaded = load(parsed.file.as_deref(), environment, &parsed.flags)?;
+    let loaded = match (load(parsed.file.as_deref(), environment, &parsed.flags), &mut parsed.command) {
+        (Err(error), Command::Doctor { mistake, .. }) => {
+            *mistake = Some(error.to_string());
+            load(None, BTreeMap::new(), &[])?
+        }
+        (loaded, _) => loaded?,
+    };
     Ok((parsed.command, loaded))
 }
 
@@ -233,7 +282,8 @@ fn load(
 ) -> Result<Loaded, ConfigError> {
     let merged = raw::merge(file, environment, flags)?;
     let config = typed(&Reader::new(&merged))?;
-    Ok(Loaded { config, merged })
+    let source = Source { file: file.map(Into::into), flags: flags.to_vec() };
+    Ok(Loaded { config, merged, source })
 }
 
 fn typed(read: &Reader) -> Result<Config, ConfigError> {
@@ -261,12 +311,24 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
         max_file_bytes: read.integer("batches.max_file_bytes")? as usize,
         logging: LoggingConfig {
             level: read.log_level("logging.level")?,
+            access: read.boolean("logging.access")?,
             format: read.one_of(
                 "logging.format",
                 &[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)],
             )?,
         },
+        tracing: TracingConfig { endpoint: endpoint(read)?, sample: read.number("tracing.sample")? },
     })
+}
+
+fn endpoint(read: &Reader) -> Result<Option<String>, ConfigError> {
+    let url = Some(read.text("tracing.otlp_endpoint")).filter(|url| !url.is_empty());
+    match url {
+        Some(url) if !url.starts_with("http://") => {
+            Err(read.refuse("tracing.otlp_endpoint", "a URL that begins with http://, without TLS".into()))
+        }
+        url => Ok(url.map(str::to_owned)),
+    }
 }
 
 fn store_config(read: &Reader) -> Result<store::Config, ConfigError> {
@@ -291,6 +353,7 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
         header_timeout: read.duration("server.header_timeout")?,
         max_body_bytes: read.integer("server.max_body_bytes")? as usize,
         max_connections: read.integer("server.max_connections")? as usize,
+        drain_delay: read.duration("server.drain_delay")?,
         admin: read.one_of(
             "server.admin",
             &[("loopback", AdminAccess::Loopback), ("any", AdminAccess::Any), ("off", AdminAccess::Off)],
@@ -411,7 +474,7 @@ fn intake(read: &Reader) -> Result<intake::Config, ConfigError> {
         },
         queue_timeout: read.micros("batching.queue_timeout")?,
     };
-    config.check().map_err(|(param, message)| ConfigError::Contradiction { section: "batching", param, message })?;
+    config.check().map_err(|(param, message)| read.contradiction("batching", param, message))?;
     Ok(config)
 }
 
@@ -433,7 +496,7 @@ fn thermal(read: &Reader) -> Result<ThermalConfig, ConfigError> {
     };
     if ![thresholds.fair, thresholds.serious, thresholds.critical, thresholds.emergency].is_sorted() {
         let message = "fair, serious, critical and emergency must rise".to_owned();
-        return Err(ConfigError::Contradiction { section: "thermal", param: "fair_celsius", message });
+        return Err(read.contradiction("thermal", "fair_celsius", message));
     }
     let path = Some(read.text("thermal.path")).filter(|path| !path.is_empty()).map(PathBuf::from);
     Ok(ThermalConfig { path, interval: read.duration("thermal.interval")?, thresholds })

@@ -7,6 +7,11 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 
 const STEPS: &[(i64, &str, &str)] = &[(1, "store", include_str!("../../migrations/0001_store.sql"))];
 
+/// Version and name of each.
+pub(super) fn steps() -> Vec<(i64, &'static str)> {
+    STEPS.iter().map(|&(version, name, _)| (version, name)).collect()
+}
+
 /// Built here, not by sqlx's macro, which would compile the drivers a second time for the compiler.
 pub(super) fn migrator() -> Migrator {
     let step = |&(version, name, sql): &(i64, &'static str, &'static str)| {

@@ -6,6 +6,7 @@
 //! migrations.rs  the schema, in steps        error.rs    what can go wrong, as a client meets it
 //! files.rs       files and their content     batches.rs  batches from `validating` to their end
 //! items.rs       the lines of a batch        audit.rs    changes by the operator
+//! examine.rs     a look from outside
 //! lead.rs        of several servers on one PostgreSQL, who runs the batches
 //! ```
 //! What a method returned `Ok` for is on disk (WAL, synchronous FULL). Each is one transaction, so a process that is killed
@@ -15,6 +16,7 @@ mod audit;
 mod batches;
 mod connect;
 mod error;
+mod examine;
 mod files;
 mod items;
 mod lead;
@@ -30,6 +32,7 @@ use tokio::sync::OnceCell;
 pub use audit::AuditEntry;
 pub use batches::{Batch, BatchStatus, NewBatch};
 pub use error::StoreError;
+pub use examine::{Examined, examine};
 pub use files::{FileObject, FileQuery, NewFile, Origin, Part};
 pub use items::{FinishedItem, Item, NewItem, Outcome};
 pub use lead::Lead;

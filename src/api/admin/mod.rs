@@ -6,6 +6,7 @@
 //! control.rs   strategy, policy, limits, thermal level, pause, resume, drain
 //! state.rs     engines and workers in numbers
 //! audit.rs     who changed what, from and to what
+//! reload.rs    the configuration, read again
 //! requests.rs  live requests: list, look, end, trace
 //! ```
 //! Everything goes through the engine's command channel and takes effect between two steps. Queries answer while a step
@@ -15,6 +16,7 @@ pub mod advice;
 pub mod audit;
 pub mod control;
 mod guard;
+pub mod reload;
 pub mod requests;
 pub mod state;
 
@@ -44,6 +46,7 @@ pub fn routes() -> Vec<(String, MethodRouter<Front>)> {
         ("/pause", post(control::pause)),
         ("/resume", post(control::resume)),
         ("/drain", post(control::drain)),
+        ("/reload", post(reload::reload)),
         ("/stats/reset", post(control::reset_stats)),
         ("/requests", get(requests::list)),
         ("/requests/{id}", get(requests::one).delete(requests::cancel)),

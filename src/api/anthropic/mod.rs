@@ -74,7 +74,7 @@ enum Wanted {
     ))),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, MessagesError> {
-    let mut head = Head::read(&state, request.uri(), request.headers(), "msg_")?;
+    let mut head = Head::read(&state, &request, "msg_")?;
     head.refuse_conversation()?;
     let fields = Fields::new(read_object(request, state.body).await?);
     let Translated { chat, input, ignored } = translate(&state, &head, fields, Wanted::Answer)?;
@@ -106,7 +106,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     responses((status = 200, description = "Their number", body = TokenCount)),
 )]
 pub async fn count_tokens(Extract(state): Extract<State>, request: Request) -> Result<Response, MessagesError> {
-    let head = Head::read(&state, request.uri(), request.headers(), "msg_")?;
+    let head = Head::read(&state, &request, "msg_")?;
     let fields = Fields::new(read_object(request, state.body).await?);
     let Translated { chat, input, ignored } = translate(&state, &head, fields, Wanted::Count)?;
     let named = |param: &str| input.named(param);

@@ -44,7 +44,7 @@ pub struct Asked {
     ))),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let mut head = Head::read(&state, request.uri(), request.headers(), "chatcmpl-")?;
+    let mut head = Head::read(&state, &request, "chatcmpl-")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
     let delivery = asked.delivery;
     head.adapter = asked.raw.adapter;

@@ -50,7 +50,7 @@ struct Asked {
     ))),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let mut head = Head::read(&state, request.uri(), request.headers(), "cmpl-")?;
+    let mut head = Head::read(&state, &request, "cmpl-")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
     let delivery = asked.delivery;
     head.adapter = asked.raws.first().and_then(|raw| raw.adapter);

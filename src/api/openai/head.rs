@@ -1,10 +1,12 @@
 //! What a request says of itself beside its prompt: whose it is, how urgent, how long it may take.
 
+use axum::extract::Request;
 use axum::http::{HeaderMap, Uri};
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::params::{Fields, wrong};
+use crate::api::journey::Journey;
 use crate::api::{State, replay};
 use crate::request::{Origin, Priority, RawRequest, RequestError};
 use crate::units::Micros;
@@ -26,13 +28,17 @@ pub struct Head {
     pub received: Micros,
     /// The adapter that the body's `model` stands for; the answer names it.
     pub adapter: Option<u32>,
+    /// What the log will tell of it.
+    pub journey: Option<Journey>,
     fairness_id: Option<String>,
     priority: Option<Priority>,
 }
 
 impl Head {
     /// `prefix` begins the answer's id.
-    pub fn read(state: &State, uri: &Uri, headers: &HeaderMap, prefix: &str) -> Result<Head, RequestError> {
+    pub fn read(state: &State, request: &Request, prefix: &str) -> Result<Head, RequestError> {
+        let headers = request.headers();
+        let journey = Journey::of(request);
         let text = |name: &str| match headers.get(name).map(|value| value.to_str()) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text.trim().to_owned())),
@@ -43,11 +49,14 @@ impl Head {
             fairness_id = fairness_id.or(checked_tenant(name, text(name)?)?);
         }
         let priority = text("x-priority")?.map(|text| priority("x-priority", &spelled(text))).transpose()?;
+        let id = format!("{prefix}{}", Uuid::new_v4().simple());
+        journey.iter().for_each(|journey| journey.answers_as(&id));
         Ok(Head {
-            id: format!("{prefix}{}", Uuid::new_v4().simple()),
+            id,
+            journey,
             traced: text("x-forebay-trace")?.is_some_and(|asked| asked == "1" || asked.eq_ignore_ascii_case("true")),
             conversation: replay::conversation(headers)?,
-            strict: strict(uri, headers)?,
+            strict: strict(request.uri(), headers)?,
             received: state.clock.now(),
             adapter: None,
             fairness_id,
@@ -68,6 +77,7 @@ impl Head {
             id: self.id.as_str().into(),
             tenant: self.fairness_id.clone().or(user).unwrap_or_default().into(),
             received: self.received,
+            span: self.journey.as_ref().and_then(Journey::span),
         };
         Ok(())
     }

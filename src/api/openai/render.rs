@@ -57,7 +57,7 @@ pub async fn input_tokens(Extract(state): Extract<State>, request: Request) -> R
 }
 
 async fn rendered(state: &State, request: Request) -> Result<(Vec<TokenId>, Vec<String>), ApiError> {
-    let head = Head::read(state, request.uri(), request.headers(), "render-")?;
+    let head = Head::read(state, &request, "render-")?;
     let asked = chat::parse(state, &head, Fields::new(read_object(request, state.body).await?))?;
     Ok((state.generator.prompt_tokens(&asked.raw).await?, asked.ignored))
 }

@@ -42,12 +42,12 @@ struct Asked {
     responses((status = 200, description = "The documents, the most alike first", body = Ranking)),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let mut head = Head::read(&state, request.uri(), request.headers(), "rerank-")?;
+    let mut head = Head::read(&state, &request, "rerank-")?;
     head.refuse_conversation()?;
     let fields = Fields::new(read_object(request, state.body).await?);
     let asked = parse(&state, &head, fields)?;
     head.adapter = asked.raws.first().and_then(|raw| raw.adapter);
-    let vectors = embed(&state, asked.raws)
+    let vectors = embed(&state, &head, asked.raws)
         .await
         .map_err(|error| renamed(error, |param| (param == "prompt").then(|| "documents".to_owned())))?;
     let unit: Vec<Vec<f32>> = vectors.iter().map(|one| normalised(&one.vector, one.vector.len())).collect();

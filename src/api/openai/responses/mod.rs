@@ -82,7 +82,7 @@ struct Translated {
     ))),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let mut head = Head::read(&state, request.uri(), request.headers(), "resp_")?;
+    let mut head = Head::read(&state, &request, "resp_")?;
     head.refuse_conversation()?;
     let translated = translate(&head, Fields::new(read_object(request, state.body).await?))?;
     let Translated { chat, input, echo, ignored } = translated;
@@ -114,7 +114,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     responses((status = 200, description = "Their number", body = InputTokens)),
 )]
 pub async fn input_tokens(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let head = Head::read(&state, request.uri(), request.headers(), "resp_")?;
+    let head = Head::read(&state, &request, "resp_")?;
     let Translated { chat, input, ignored, .. } =
         translate(&head, Fields::new(read_object(request, state.body).await?))?;
     let named = |param: &str| input.named(param);
