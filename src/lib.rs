@@ -43,3 +43,4 @@ pub mod metrics;
 pub mod client;
 pub mod sim;
 pub mod store;
+pub mod telemetry;

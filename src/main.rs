@@ -32,10 +32,17 @@ fn main() -> ExitCode {
         Command::Keys(args) => return end(app::keys(&args, &loaded.config)),
         Command::Usage(args) => return end(app::usage(&args, &loaded.config)),
         Command::Db(args) => return end(app::db(args, &loaded.config)),
+        Command::Doctor { format, mistake } => {
+            set_threads(app::compute_threads(&loaded.config));
+            return app::doctor(&loaded, mistake, format);
+        }
         Command::Simulate(args) => return end(app::simulate(&args, &loaded.config)),
     }
     set_threads(app::compute_threads(&loaded.config));
-    end(app::serve(loaded.config))
+    match app::serve(loaded) {
+        Ok(how) => ExitCode::from(how.exit_code()),
+        Err(failure) => end(Err(failure)),
+    }
 }
 
 fn end(result: Result<(), app::Failure>) -> ExitCode {

@@ -14,6 +14,10 @@ pub struct StepReport {
     pub decisions: Vec<(SeqId, Decision)>,
     /// Events of all steps but the last: they were ready before the call came back.
     pub pending_out: usize,
+    /// Sequences whose completion a step went on with, once for each step.
+    pub decoded: Vec<SeqId>,
+    /// When the call began.
+    pub began: Micros,
     /// How long the model computed, where the executor measures it.
     pub computed: Option<Micros>,
     /// The state after the last of them.

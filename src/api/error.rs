@@ -163,6 +163,7 @@ pub fn face(error: &RequestError) -> Face {
             Face { retry_after_s: Some((*retry_after_s).clamp(1, 60)), ..Face::overloaded("circuit_open") }
         }
         E::Aborted => Face::server_error("aborted").never_retry(),
+        E::Configuration { .. } => Face::bad_request("invalid_configuration"),
         E::StreamEnded { .. } => Face::bad_request("stream_ended"),
         E::NonFiniteLogits => Face::server_error("non_finite_logits").never_retry(),
         // The client's grammar asked for too much, and would again.
@@ -271,6 +272,7 @@ mod tests {
             (E::EngineStopped, 503, "worker_unavailable"),
             (E::CircuitOpen { retry_after_s: 8 }, 503, "circuit_open"),
             (E::Aborted, 500, "aborted"),
+            (E::Configuration { message: text() }, 400, "invalid_configuration"),
             (E::StreamEnded { why: "it was deleted" }, 400, "stream_ended"),
             (E::NonFiniteLogits, 500, "non_finite_logits"),
             (E::Grammar { message: text() }, 400, "grammar_failed"),

@@ -113,6 +113,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
         ),
         (E::Aborted, "the operator ended the request"),
         (
+            E::Configuration { message: text("config.yaml:3:5: while parsing a block mapping") },
+            "`POST /admin/reload` found a mistake in the file or the environment; `error.line` and `error.column` say where in the file",
+        ),
+        (
             E::StreamEnded { why: "another request of its conversation has begun" },
             "a stream with `X-Conversation-Id` was deleted, replaced, or pushed out while somebody read it, or its reader was too slow",
         ),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
@@ -44,8 +46,12 @@ impl Health {
         self.draining.store(true, Ordering::Relaxed);
     }
 
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
     pub fn ready(&self) -> Result<(), NotReady> {
-        if self.draining.load(Ordering::Relaxed) {
+        if self.is_draining() {
             return Err(NotReady::Draining);
         }
         if !self.loaded.load(Ordering::Relaxed) {
@@ -53,6 +59,20 @@ impl Health {
         }
         self.workers.ready().map_err(NotReady::Unready)
     }
+}
+
+/// Envoy takes a server that says so out of its rotation at once, without waiting for its next health check.
+const LEAVING: &str = "x-envoy-immediate-health-check-fail";
+
+/// While the server drains, every answer sends the next request elsewhere.
+pub async fn layer(State(health): State<Arc<Health>>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    if health.is_draining() {
+        response.headers_mut().insert(LEAVING, HeaderValue::from_static("true"));
+        // A connection that is kept alive would bring its next request here.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// The process answers.

@@ -33,6 +33,10 @@ impl StreamFault {
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 pub fn route(path: &str) -> Route {
@@ -73,7 +77,7 @@ pub async fn layer(Extract(state): Extract<Front>, request: Request, next: Next)
     if let Some(ErrorCode(code)) = response.extensions().get() {
         state.metrics.error(code, route);
     }
-    let fault = response.extensions_mut().remove::<StreamFault>();
+    let fault = response.extensions().get::<StreamFault>().cloned();
     if fault.is_none() {
         let millis = state.clock.now().since(began).0 / 1_000;
         response.headers_mut().insert("openai-processing-ms", HeaderValue::from(millis));
@@ -119,7 +123,7 @@ struct Counted {
 
 impl Counted {
     fn settle(&mut self) {
-        let failed = self.fault.as_ref().is_some_and(|fault| fault.0.load(Ordering::Relaxed));
+        let failed = self.fault.as_ref().is_some_and(StreamFault::is_set);
         self.pending.outcome = Some(if failed { Outcome::ServerError } else { self.success });
     }
 }

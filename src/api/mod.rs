@@ -8,6 +8,7 @@
 //! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
 //! measures.rs the server in numbers, now and lately; metrics.rs the same for Prometheus
 //! admin/     what the operator sees and changes; openapi/ what all of it looks like; dashboard.rs a page that shows it
+//! journey.rs what the log and the spans tell of a request
 //! inside.rs  the lines of batches, which ask the same routes
 //! error.rs   every error's status, object and headers
 //! ```
@@ -27,6 +28,7 @@ pub mod error;
 mod extract;
 pub mod health;
 mod inside;
+mod journey;
 mod measures;
 mod metrics;
 mod openai;
@@ -40,6 +42,7 @@ mod sse;
 use std::any::Any;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef, Request};
@@ -57,6 +60,7 @@ use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::request::RequestError;
 use crate::store::Store;
+use crate::telemetry::Telemetry;
 use crate::workers::Pool;
 use error::ApiError;
 use relay::Relay;
@@ -64,6 +68,7 @@ use relay::Relay;
 pub use access::Door;
 pub use admin::Access;
 pub use admin::advice::Canaries;
+pub use admin::reload::{Refused, Reload, Reloaded, Waits};
 pub use admin::live::Feed;
 pub use cors::Origins;
 pub use entrance::Entrance;
@@ -102,6 +107,12 @@ pub struct Front {
     pub live: Feed,
     /// This server among those that share a store: its host's name and port.
     pub instance: Arc<str>,
+    /// Who reads the configuration again.
+    pub reload: Reload,
+    /// Whether each request is logged.
+    pub access_log: Arc<AtomicBool>,
+    /// Who makes spans of requests, if anybody does.
+    pub telemetry: Option<Telemetry>,
 }
 
 /// What the handlers of the server's own model share. Cheap to clone.
@@ -241,7 +252,9 @@ fn layered(router: Router, front: Front) -> Router {
     let router = router
         .layer(from_fn_with_state(front.clone(), access::layer))
         .layer(CatchPanicLayer::custom(move |panic| caught(&counter, panic)))
-        .layer(from_fn_with_state(front, metrics::layer))
+        .layer(from_fn_with_state(front.clone(), metrics::layer))
+        .layer(from_fn_with_state(front.clone(), journey::layer))
+        .layer(from_fn_with_state(front.clone(), health::layer))
         .layer(from_fn(request_id::layer));
     // Before access: what a browser asks first has no key.
     match origins {

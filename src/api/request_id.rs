@@ -10,8 +10,19 @@ use uuid::Uuid;
 const HEADER: &str = "x-request-id";
 const MAX_LEN: usize = 64;
 
-pub async fn layer(request: Request, next: Next) -> Response {
+/// In the extensions of every request.
+#[derive(Clone, Debug)]
+pub struct RequestId(HeaderValue);
+
+impl RequestId {
+    pub fn text(&self) -> String {
+        self.0.to_str().unwrap_or_default().to_owned()
+    }
+}
+
+pub async fn layer(mut request: Request, next: Next) -> Response {
     let id = incoming(request.headers()).unwrap_or_else(fresh);
+    request.extensions_mut().insert(RequestId(id.clone()));
     let mut response = next.run(request).await;
     response.headers_mut().insert(HEADER, id);
     response

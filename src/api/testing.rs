@@ -91,6 +91,9 @@ impl Scene {
             canaries: Arc::default(),
             live: Arc::default(),
             instance: "test:1".into(),
+            reload: Reload::default(),
+            access_log: Arc::default(),
+            telemetry: None,
         };
         let state = State { front, generator, replays: Arc::default() };
         Scene { state, heartbeat, commands, tokenizer }

@@ -94,7 +94,7 @@ impl Embedded {
         }
         share_threads(&config)?;
         let clock = Clock::system();
-        let started = workers::start(&config, &clock).map_err(|failure| EmbeddedError::Start(words(failure)))?;
+        let started = workers::start(&config, &clock, None).map_err(|failure| EmbeddedError::Start(words(failure)))?;
         crate::model::release_freed();
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(1)

@@ -1,30 +1,40 @@
 //! The HTTP face on its own runtime, and the order in which everything ends.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{self, Runtime};
-use tokio::sync::{Notify, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::api::{self, BodyLimits, Health, ServeConfig};
 use crate::clock::{self, Clock};
-use crate::config::{AdminAccess, Config};
+use crate::config::{AdminAccess, Config, Loaded, ServerConfig};
+use crate::engine::export::Export;
+use crate::engine::trace::Trace;
 use crate::jobs::{Runner, RunnerParts};
 use crate::keys::Keys;
 use crate::store::Store;
-use crate::workers::{self, Pool};
+use crate::telemetry::Telemetry;
+use crate::workers;
 
 use super::listeners::{Listeners, Named};
+use super::keeper::Keeper;
+use super::ending::{self, End, Patience};
+use super::logging::Level;
+use super::reload::{Reloader, ReloaderParts};
+use super::signals::{Hangups, Signals};
 use super::workers::Workers;
-use super::{Failure, input, measures, signals, thermal};
+use super::{Failure, measures, notify, thermal};
 
 /// Handlers only parse, wait and frame; two threads keep one slow poll from delaying a probe.
 const WORKER_THREADS: usize = 2;
 /// Once the engine is empty, the last bytes need no longer than this.
-const FLUSH: Duration = Duration::from_secs(5);
+pub const FLUSH: Duration = Duration::from_secs(5);
+/// After the deadline or a second signal: error events are on their way.
+const LAST_WORDS: Duration = Duration::from_millis(800);
 
 pub fn runtime() -> Result<Runtime, Failure> {
     let mut builder = runtime::Builder::new_multi_thread();
@@ -41,12 +51,22 @@ pub struct Serving {
     pub keys: Option<Keys>,
     pub workers: Workers,
     pub clock: Clock,
+    pub level: Level,
+    pub spans: Option<Spans>,
 }
 
-pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), Failure> {
-    let Serving { listeners, store, keys, workers: started, clock } = serving;
+/// Who makes spans, who gives it traces, and those.
+pub type Spans = (Telemetry, Export, mpsc::Receiver<Arc<Trace>>);
+
+pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, Failure> {
+    let Serving { listeners, store, keys, workers: started, clock, level, spans } = serving;
     let Workers { pool, generator, shared, fingerprint } = started;
+    let config = loaded.config.clone();
     let health = Arc::new(Health::new(pool.clone()));
+    let access = Arc::new(AtomicBool::new(config.logging.access));
+    let parts = ReloaderParts { pool: pool.clone(), store: store.clone(), clock: clock.clone(), level, access };
+    let access = parts.access.clone();
+    let reloader = Arc::new(Reloader::new(loaded, parts));
     let front = api::Front {
         metrics: shared.metrics,
         health: health.clone(),
@@ -67,7 +87,10 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         drain: Arc::default(),
         canaries: Arc::default(),
         live: Arc::default(),
-        instance: measures::instance(&listener).into(),
+        instance: measures::instance(listeners.port()).into(),
+        reload: reload_by(reloader.clone()),
+        access_log: access,
+        telemetry: spans.as_ref().map(|(telemetry, ..)| telemetry.clone()),
     };
     let sampled = front.clone();
     let (drain_asked, wake) = (front.drain.clone(), front.batches.clone());
@@ -83,101 +106,106 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         wake,
     };
     let served = runtime.block_on(async {
+        let mut signals = Signals::new().context("listening for signals")?;
+        let hangups = Hangups::new().context("listening for signals")?;
         let (stop, stopped) = watch::channel(());
         let mut servers = Vec::new();
         let mut urls = Vec::new();
         for Named { entrance, url } in listeners.open()? {
             let mut stopped = stopped.clone();
-            servers.push(tokio::spawn(api::serve(entrance, router.clone(), serve_config(config), async move {
+            servers.push(tokio::spawn(api::serve(entrance, router.clone(), serve_config(&config), async move {
                 // Nothing is ever sent: the sender's end is the word.
                 let _ = stopped.changed().await;
             })));
             urls.push(url);
         }
         let keeper = keys.map(|keys| Keeper::start(keys, clock));
-        let watcher = tokio::spawn(workers::watch(pool.clone(), config.workers.check_interval));
+        let mut watcher = tokio::spawn(workers::watch(pool.clone(), config.workers.check_interval));
+        let beside = [
+            tokio::spawn(thermal::watch(reloader.live(), pool.clone())),
+            tokio::spawn(reload_on(hangups, reloader.clone())),
+            tokio::spawn(notify::watchdog(pool.clone())),
+            tokio::spawn(measures::sample(sampled)),
+        ];
+        let spans = spans.map(|(telemetry, export, ended)| {
+            let (stop, stopped) = oneshot::channel::<()>();
+            let following = telemetry.clone().follow(ended, async {
+                let _ = stopped.await;
+            });
+            (tokio::spawn(following), stop, telemetry, export)
+        });
         health.loaded();
-        for url in urls {
-            tracing::info!(event = "listening", %url, "listening on {url}");
+        for url in &urls {
+            tracing::info!(event = "listening", url, "listening on {url}");
         }
-        let sampler = tokio::spawn(measures::sample(sampled));
-        let sensor = tokio::spawn(thermal::watch(config.thermal.clone(), pool.clone()));
+        notify::ready(&urls.join(" "));
         let (stop_batches, batches_stopped) = oneshot::channel::<()>();
-        let batches = tokio::spawn(Runner::new(parts).run(async {
+        let mut batches = tokio::spawn(Runner::new(parts).run(async {
             let _ = batches_stopped.await;
         }));
-        let end = until_told(drain_asked).await;
+        let asked = ending::asked(&mut signals, drain_asked).await;
         health.drain();
         // What they ask for is given up: it is asked again after the next start, and nobody waits for it here.
         drop(stop_batches);
-        let _ = batches.await;
-        if end.is_ok() {
-            drain(&pool, config.engine.drain_timeout).await;
+        let live = reloader.live().borrow().clone();
+        let patience = Patience { delay: live.server.drain_delay, limit: live.engine.drain_timeout };
+        let end = ending::drain(&pool, patience, asked, &mut signals).await;
+        // Nobody who was told to end at once, or by now, waits for long.
+        let grace = if end == End::Drained { FLUSH } else { LAST_WORDS };
+        let _ = timeout(grace, pool.shutdown()).await;
+        // Every loop has ended, and its thread is joined; but for one that hangs in a step, which nothing can end.
+        if timeout(grace, &mut watcher).await.is_err() {
+            tracing::error!(event = "step_not_ended", "a step did not end in time; the process ends without it");
+            watcher.abort();
         }
-        sensor.abort();
-        pool.shutdown().await;
-        // Every loop has ended, and its thread is joined.
-        watcher.await.context("the watch over the workers")?;
         drop(stop);
-        for server in servers {
-            server.await.context("the accept loop")?;
+        for mut server in servers {
+            if timeout(grace, &mut server).await.is_err() {
+                // Drops every connection.
+                server.abort();
+                let _ = server.await;
+            }
         }
-        let _ = sensor.await;
-        sampler.abort();
-        let _ = sampler.await;
+        if timeout(grace, &mut batches).await.is_err() {
+            batches.abort();
+        }
+        for task in beside {
+            task.abort();
+            let _ = task.await;
+        }
+        if let Some((following, stop, telemetry, export)) = spans {
+            drop(stop);
+            let _ = following.await;
+            telemetry.close(&export).await;
+        }
         // Every request has ended, so what it used is in the spool.
         if let Some(keeper) = keeper {
-            keeper.end().await;
+            let _ = timeout(FLUSH, keeper.end()).await;
         }
-        store.close().await;
-        end
+        let _ = timeout(FLUSH, store.close()).await;
+        anyhow::Ok(end)
     });
-    drop(runtime);
+    // Not waiting for what hangs.
+    runtime.shutdown_background();
     tracing::info!(event = "stopped", "stopped");
     Ok(served?)
 }
 
-/// Reads the keys, where they are asked for.
-pub fn open_keys(config: &Config, runtime: &Runtime, store: &Store, clock: &Clock) -> Result<Option<Keys>, Failure> {
-    if !config.keys.required {
-        return Ok(None);
-    }
-    let keys = runtime.block_on(Keys::open(&config.keys, store.clone(), clock.clone())).map_err(input)?;
-    if keys.directory().is_empty() {
-        tracing::warn!(
-            event = "no_keys",
-            "API keys are required and there are none: make one with `forebay keys create`"
-        );
-    }
-    Ok(Some(keys))
+/// For `POST /admin/reload`.
+fn reload_by(reloader: Arc<Reloader>) -> api::Reload {
+    api::Reload::new(move |who: String| {
+        let reloader = reloader.clone();
+        // Not dropped half-way with the request that asked for it.
+        let reloading = tokio::spawn(async move { reloader.reload(&who).await });
+        Box::pin(async move { reloading.await.unwrap_or_else(|error| Err(api::Refused::new(error.to_string()))) })
+    })
 }
 
-/// The two tasks behind the keys: what has changed, and what was used.
-struct Keeper {
-    refresh: JoinHandle<()>,
-    stop_refresh: oneshot::Sender<()>,
-    ledger: JoinHandle<()>,
-    stop_ledger: oneshot::Sender<()>,
-}
-
-impl Keeper {
-    fn start(keys: Keys, clock: Clock) -> Keeper {
-        let (stop_refresh, refresh_stopped) = oneshot::channel();
-        let (stop_ledger, ledger_stopped) = oneshot::channel();
-        let ledger = tokio::spawn(keys.spool().clone().run(clock, async {
-            let _ = ledger_stopped.await;
-        }));
-        let refresh = tokio::spawn(async move {
-            keys.directory().refresh(async { drop(refresh_stopped.await) }).await;
-        });
-        Keeper { refresh, stop_refresh, ledger, stop_ledger }
-    }
-
-    /// Writes what is left.
-    async fn end(self) {
-        drop((self.stop_refresh, self.stop_ledger));
-        let _ = self.refresh.await;
-        let _ = self.ledger.await;
+async fn reload_on(mut hangups: Hangups, reloader: Arc<Reloader>) {
+    loop {
+        hangups.next().await;
+        // Whatever came of it is in the log.
+        let _ = reloader.reload("SIGHUP").await;
     }
 }
 
@@ -189,21 +217,4 @@ fn serve_config(config: &Config) -> ServeConfig {
         drain_timeout: FLUSH,
         ..ServeConfig::default()
     }
-}
-
-async fn until_told(drain_asked: Arc<Notify>) -> anyhow::Result<()> {
-    tokio::select! {
-        signal = signals::stop() => signal.context("listening for signals"),
-        () = drain_asked.notified() => Ok(()),
-    }
-}
-
-/// Running requests finish, within the limit or until a second signal; queued ones are refused at once.
-async fn drain(workers: &Pool, limit: Duration) {
-    tracing::info!(event = "draining", limit_s = limit.as_secs(), "draining; a second signal aborts");
-    let why = tokio::select! {
-        drained = timeout(limit, workers.drain()) => if drained.is_ok() { "drained" } else { "drain timeout" },
-        _ = signals::stop() => "second signal",
-    };
-    tracing::info!(event = "drained", why, "ending the workers");
 }

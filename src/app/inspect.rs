@@ -25,6 +25,19 @@ pub fn inspect(path: PathBuf, format: InspectFormat) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A model in a line, and whether it fits what is free; `None` where nobody can say, or only a part of its context does.
+pub fn verdict(source: &model::Source) -> Result<(String, Option<bool>), model::LoadError> {
+    let inspection = model::inspect(source)?;
+    let fit = memory::available_bytes().map(|available| Fit::new(&inspection, available));
+    let fits = match fit.as_ref().map(|fit| fit.verdict) {
+        Some(Verdict::Yes) => Some(true),
+        Some(Verdict::No | Verdict::NoWeights) => Some(false),
+        Some(Verdict::ShorterContext) | None => None,
+    };
+    let said = fit.map_or_else(|| "unknown whether it fits".to_owned(), |fit| fit.to_string());
+    Ok((format!("{} ({}): {said}", inspection.id, inspection.architecture), fits))
+}
+
 /// A model beside the memory that is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fit {
@@ -140,7 +153,7 @@ fn format_name(format: Format) -> &'static str {
 }
 
 /// In the largest binary unit that leaves a whole part.
-struct Bytes(u64);
+pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {

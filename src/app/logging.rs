@@ -2,22 +2,56 @@
 
 use std::io::{IsTerminal, stdout};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload::{self, Handle};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt};
 
+use crate::api::Waits;
 use crate::config::{LogFormat, LoggingConfig};
 
+/// What is logged, while the server runs. Cheap to clone.
+#[derive(Clone)]
+pub struct Level {
+    /// `None` where `RUST_LOG` has the word.
+    handle: Option<Handle<EnvFilter, Registry>>,
+}
+
 /// `RUST_LOG` goes before the configured level. A second call (tests) changes nothing.
-pub fn init(config: &LoggingConfig) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(config.level.as_str()));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stdout);
+pub fn init(config: &LoggingConfig) -> Level {
+    let from_environment = EnvFilter::try_from_default_env().ok();
+    let fixed = from_environment.is_some();
+    let filter = from_environment.unwrap_or_else(|| EnvFilter::new(config.level.as_str()));
+    let (filter, handle) = reload::Layer::new(filter);
     let pretty = match config.format {
         LogFormat::Auto => stdout().is_terminal(),
         LogFormat::Pretty => true,
         LogFormat::Json => false,
     };
+    let registry = tracing_subscriber::registry().with(filter);
+    let lines = fmt::layer().with_writer(stdout);
     let _ = if pretty {
-        builder.with_target(false).with_ansi(std::env::var_os("NO_COLOR").is_none()).try_init()
+        registry.with(lines.with_target(false).with_ansi(std::env::var_os("NO_COLOR").is_none())).try_init()
     } else {
-        builder.json().try_init()
+        registry.with(lines.json()).try_init()
     };
+    Level { handle: (!fixed).then_some(handle) }
+}
+
+impl Level {
+    pub fn parse(&self, config: &LoggingConfig) -> Result<EnvFilter, String> {
+        EnvFilter::try_new(&config.level).map_err(|error| format!("logging.level = {:?}: {error}", config.level))
+    }
+
+    /// Puts it in force, or says why not.
+    pub fn put(&self, filter: EnvFilter, config: &LoggingConfig) -> Option<Waits> {
+        let why = match &self.handle {
+            Some(handle) => handle.reload(filter).err()?.to_string(),
+            None if std::env::var("RUST_LOG").is_ok_and(|level| level == config.level) => return None,
+            None => "RUST_LOG goes before it".into(),
+        };
+        let from = std::env::var("RUST_LOG").unwrap_or_default();
+        Some(Waits { key: "logging.level".into(), from, to: config.level.clone(), why })
+    }
 }

@@ -13,6 +13,7 @@ use crate::engine::command::EngineCommand;
 use crate::engine::control::Tuning;
 use crate::engine::core::{self, Core};
 use crate::engine::executor::Executor;
+use crate::engine::export::Export;
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::home::{Home, HomeParts};
 use crate::engine::permit::Gate;
@@ -33,6 +34,8 @@ pub struct Shared {
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
     pub gate: Gate,
+    /// Where ended traces go, if anywhere.
+    pub export: Option<Export>,
 }
 
 /// All that loops have in common.
@@ -95,7 +98,8 @@ impl Blueprint {
             metrics: self.shared.metrics.of_another_loop(),
             heartbeat: heartbeat.clone(),
         })
-        .overlapping(self.overlap);
+        .overlapping(self.overlap)
+        .exporting(self.shared.export.clone());
         let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
         // Ready from here on: what comes before the thread's first turn waits in the channel.
         heartbeat.rest();

@@ -66,6 +66,11 @@ fn container_room() -> Option<usize> {
     Some(read("memory.max")?.saturating_sub(read("memory.current")?))
 }
 
+/// What cgroup v2 allows in all, where there is a limit.
+pub fn container_limit() -> Option<usize> {
+    fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
+}
+
 /// A line of /proc/meminfo in bytes.
 fn meminfo(text: &str, key: &str) -> Option<usize> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;

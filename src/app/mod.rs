@@ -4,20 +4,25 @@
 //! never occupies a thread that answers probes.
 
 mod bench;
+mod doctor;
 #[cfg(any(feature = "capi", test))]
 pub mod embedded;
+mod ending;
 mod engine;
 mod http;
 #[cfg(feature = "hub")]
 mod hub;
 mod inspect;
+mod keeper;
 mod keys;
 mod listeners;
 mod logging;
 mod loops;
 mod measures;
 mod memory;
+mod notify;
 mod quantize;
+mod reload;
 mod signals;
 mod simulate;
 mod simulated;
@@ -26,12 +31,15 @@ mod thermal;
 mod workers;
 
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Loaded};
 use crate::store::Store;
+use crate::telemetry::{self, Telemetry};
 
 use http::Serving;
 
 pub use bench::{bench, calibrate};
+pub use doctor::doctor;
+pub use ending::End;
 pub use inspect::inspect;
 pub use keys::{db, keys, usage};
 pub use quantize::quantize;
@@ -73,8 +81,9 @@ pub fn compute_threads(config: &Config) -> usize {
 }
 
 /// Loads the model, starts the workers and serves until a signal comes and everything under way has ended.
-pub fn serve(config: Config) -> Result<(), Failure> {
-    logging::init(&config.logging);
+pub fn serve(loaded: Loaded) -> Result<End, Failure> {
+    let config = loaded.config.clone();
+    let level = logging::init(&config.logging);
     // The failpoints of `FAILPOINTS`, in builds for tests.
     let _scenario = fail::has_failpoints().then(fail::FailScenario::setup);
     let clock = Clock::system();
@@ -84,9 +93,12 @@ pub fn serve(config: Config) -> Result<(), Failure> {
     // So should a store that cannot be used.
     let store = Store::new(config.store.clone());
     runtime.block_on(store.open()).map_err(input)?;
-    let keys = http::open_keys(&config, &runtime, &store, &clock)?;
-    let workers = workers::start(&config, &clock)?;
+    let keys = keeper::open(&config, &runtime, &store, &clock)?;
+    let spans = telemetry::Config { endpoint: config.tracing.endpoint.clone(), sample: config.tracing.sample };
+    let spans = Telemetry::start(&spans, &clock, runtime.handle()).map_err(input)?;
+    let export = spans.as_ref().map(|(_, export, _)| export.clone());
+    let workers = workers::start(&config, &clock, export)?;
     // What loading needed is no longer needed.
     crate::model::release_freed();
-    http::serve(&config, runtime, Serving { listeners, store, keys, workers, clock })
+    http::serve(loaded, runtime, Serving { listeners, store, keys, workers, clock, level, spans })
 }

@@ -33,20 +33,30 @@ pub enum SourceError {
 
 /// Downloads if it must.
 pub fn resolve(reference: &str) -> Result<Source, SourceError> {
+    match local(reference)? {
+        Some(source) => Ok(source),
+        None => from_hub(&HubId::parse(reference).ok_or_else(|| SourceError::Nothing(reference.into()))?),
+    }
+}
+
+/// The same, as far as it can be told without the hub: `None` is one of its ids.
+pub fn local(reference: &str) -> Result<Option<Source>, SourceError> {
     if reference.is_empty() {
-        return Ok(Source::Builtin);
+        return Ok(Some(Source::Builtin));
     }
     let path = Path::new(reference);
     let source = Source::at(path.into());
     match source {
         // A file that is missing is better explained by who reads it than taken for a hub id.
-        Source::Gguf(_) if path.exists() || !reference.contains(':') => return Ok(source),
-        _ if path.is_dir() => return Ok(source),
+        Source::Gguf(_) if path.exists() || !reference.contains(':') => return Ok(Some(source)),
+        _ if path.is_dir() => return Ok(Some(source)),
         _ if path.exists() => return Err(SourceError::File(path.into())),
         _ => {}
     }
-    let id = HubId::parse(reference).ok_or_else(|| SourceError::Nothing(reference.into()))?;
-    from_hub(&id)
+    match HubId::parse(reference) {
+        Some(_) => Ok(None),
+        None => Err(SourceError::Nothing(reference.into())),
+    }
 }
 
 #[cfg(feature = "hub")]

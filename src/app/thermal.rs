@@ -1,16 +1,35 @@
 //! Reads the machine's temperature and tells the engines.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::config::ThermalConfig;
+use crate::config::{Config, ThermalConfig};
 use crate::scheduler::thermal::Reading;
 use crate::workers::Pool;
 
-/// Until the end. Without a sensor it ends at once.
-pub async fn watch(config: ThermalConfig, workers: Pool) {
-    let Some(path) = config.path else { return };
+/// Until the end, with the sensor that the configuration in force names.
+pub async fn watch(mut live: watch::Receiver<Arc<Config>>, workers: Pool) {
+    loop {
+        let config = live.borrow_and_update().thermal.clone();
+        tokio::select! {
+            () = observe(&config, &workers) => return,
+            changed = changed(&mut live, &config) => if changed.is_none() { return },
+        }
+    }
+}
+
+/// Resolves when another sensor or interval is in force; `None` when nothing will change any more.
+async fn changed(live: &mut watch::Receiver<Arc<Config>>, config: &ThermalConfig) -> Option<()> {
+    let other = |next: &Arc<Config>| (&next.thermal.path, next.thermal.interval) != (&config.path, config.interval);
+    live.wait_for(other).await.ok().map(|_| ())
+}
+
+/// Until the end of the workers; without a sensor there is nothing to observe.
+async fn observe(config: &ThermalConfig, workers: &Pool) {
+    let Some(path) = &config.path else { return workers.ended().await };
     let mut ticks = interval(config.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut lost = false;

@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::engine::export::Export;
 use crate::engine::permit::Gate;
 use crate::generate::Generator;
 use crate::metrics::Metrics;
@@ -21,12 +22,9 @@ pub struct Workers {
     pub fingerprint: String,
 }
 
-pub fn start(config: &Config, clock: &Clock) -> Result<Workers, Failure> {
-    let shared = Shared {
-        clock: clock.clone(),
-        metrics: Metrics::with(&config.metrics),
-        gate: Gate::new(config.intake.capacity),
-    };
+pub fn start(config: &Config, clock: &Clock, export: Option<Export>) -> Result<Workers, Failure> {
+    let gate = Gate::new(config.intake.capacity);
+    let shared = Shared { clock: clock.clone(), metrics: Metrics::with(&config.metrics), gate, export };
     let engines = match config.workers.count {
         0 => None,
         _ if config.model.is_simulated() => Some(simulated::start(config, &shared)?),

@@ -40,6 +40,12 @@ pub enum Command {
     },
     /// Predicts what a load would meet.
     Simulate(Box<SimulateArgs>),
+    /// Looks at the machine, the configuration and what they need.
+    Doctor {
+        format: DoctorFormat,
+        /// What is wrong with the configuration; the defaults are looked at in its place.
+        mistake: Option<String>,
+    },
     /// Loads a server.
     Bench(Box<BenchArgs>),
     /// Asks a server what its steps cost.
@@ -50,6 +56,13 @@ pub enum Command {
     Usage(Box<UsageArgs>),
     /// The store's schema.
     Db(DbArgs),
+}
+
+/// How `doctor` answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoctorFormat {
+    Table,
+    Json,
 }
 
 /// How `model inspect` answers.
@@ -78,6 +91,10 @@ pub fn command() -> Clap {
     );
     let serve = Clap::new("serve").about("Serve a model (what `forebay` alone does, too)").args(arguments());
     let config = Clap::new("config").about("Print the effective configuration and where each value came from");
+    let doctor = Clap::new("doctor")
+        .about("Look at this machine and the configuration: what would not work, and what to do; exit code 1 if something is broken")
+        .args(arguments())
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object instead of a table"));
     let inspect = Clap::new("inspect")
         .about("Print architecture, size, quantisation and context of a model, and whether it will fit")
         .arg(
@@ -110,6 +127,7 @@ pub fn command() -> Clap {
         .args(arguments())
         .subcommand(serve)
         .subcommand(config.args(arguments()))
+        .subcommand(doctor)
         .subcommand(health)
         .subcommand(model.subcommand(inspect).subcommand(quantize))
         .subcommand(tools::simulate().args(some_arguments(SIMULATED)))
@@ -187,6 +205,10 @@ fn read(matches: ArgMatches) -> Parsed {
                 Some((_, matches)) => inspect_command(matches),
                 None => inspect_command(matches),
             });
+        }
+        Some(("doctor", matches)) => {
+            let format = if matches.get_flag("json") { DoctorFormat::Json } else { DoctorFormat::Table };
+            (Command::Doctor { format, mistake: None }, matches.clone())
         }
         Some(("config", matches)) => (Command::Config, matches.clone()),
         Some(("simulate", matches)) => (Command::Simulate(Box::new(tools::simulate_args(matches))), matches.clone()),

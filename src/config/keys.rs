@@ -112,6 +112,12 @@ pub const KEYS: &[Key] = &[
         Kind::List,
         "other origins whose pages may ask, such as https://example.org, or * for all; empty is none",
     ),
+    key(
+        "server.drain_delay",
+        "0s",
+        Kind::Duration { min_ms: 0, max_ms: HOUR },
+        "told to end, take requests for so long, not ready, before queued ones are refused: as long as routers need to notice",
+    ),
     key("server.max_body_bytes", "8388608", Kind::Integer { min: 1_024, max: 1 << 30 }, "larger bodies are refused"),
     key("server.max_connections", "1024", Kind::Integer { min: 1, max: 65_535 }, "more wait to be accepted"),
     key(
@@ -481,6 +487,24 @@ pub const KEYS: &[Key] = &[
         Kind::OneOf(&["auto", "pretty", "json"]),
         "auto: pretty on a terminal, JSON otherwise",
     ),
+    key(
+        "logging.access",
+        "true",
+        Kind::Bool,
+        "a line for each request: route, status, duration, tokens; no text, no keys",
+    ),
+    key(
+        "tracing.otlp_endpoint",
+        "",
+        Kind::Text,
+        "spans go there by OTLP over HTTP, such as http://localhost:4318; empty is OTEL_EXPORTER_OTLP_ENDPOINT, or nowhere",
+    ),
+    key(
+        "tracing.sample",
+        "1",
+        Kind::Number { min: 0.0, max: 1.0 },
+        "part of the requests without a traceparent that is traced; a traceparent decides for its own",
+    ),
 ];
 
 /// Names that clap turns into flags of `serve` and `config`: `--port` is `server.port`.
@@ -515,6 +539,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("preemption", "engine.preemption"),
     ("multi-step-count", "engine.multi_step_count"),
     ("threads", "engine.threads"),
+    ("drain-delay", "server.drain_delay"),
     ("drain-timeout", "engine.drain_timeout"),
     ("block-size", "kv_cache.block_size"),
     ("kv-memory", "kv_cache.memory"),
@@ -526,6 +551,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("store", "store.url"),
     ("log-level", "logging.level"),
     ("log-format", "logging.format"),
+    ("otlp-endpoint", "tracing.otlp_endpoint"),
 ];
 
 pub fn find(name: &str) -> Option<&'static Key> {

@@ -4,7 +4,9 @@
 
 mod cli;
 mod keys;
+mod live;
 mod operator;
+mod place;
 mod raw;
 mod tools;
 mod values;
@@ -30,8 +32,10 @@ use crate::store::{self, Location};
 use crate::text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
 use crate::units::Micros;
 
-pub use cli::{Command, InspectFormat};
+pub use cli::{Command, DoctorFormat, InspectFormat};
+pub use live::{Difference, Effect};
 pub use operator::{DbArgs, KeysArgs, UsageArgs};
+pub use place::Place;
 use raw::{Merged, Origin};
 pub use tools::{BenchArgs, CalibrateArgs, SimulateArgs, TargetArgs};
 use values::Reader;
@@ -56,6 +60,7 @@ pub struct Config {
     /// Of an upload.
     pub max_file_bytes: usize,
     pub logging: LoggingConfig,
+    pub tracing: TracingConfig,
 }
 
 #[derive(Clone, Debug)]
@@ -78,6 +83,8 @@ pub struct ServerConfig {
     pub tls: Option<TlsFiles>,
     /// Pages of other origins that may ask.
     pub origins: Option<Vec<String>>,
+    /// Told to end, the server takes requests for so long, not ready.
+    pub drain_delay: Duration,
 }
 
 /// PEM files.
@@ -170,6 +177,17 @@ pub struct StructuredOutputConfig {
 pub struct LoggingConfig {
     pub level: String,
     pub format: LogFormat,
+    /// Whether each request is told of.
+    pub access: bool,
+}
+
+/// Where spans go; what is not here is in OpenTelemetry's own variables.
+#[derive(Clone, Debug)]
+pub struct TracingConfig {
+    /// `None` is what `OTEL_EXPORTER_OTLP_ENDPOINT` says, and nowhere without it.
+    pub endpoint: Option<String>,
+    /// Of requests that bring no decision of their own.
+    pub sample: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,8 +204,10 @@ pub enum ConfigError {
     UnknownKey { key: String, origin: Origin, similar: Option<&'static str> },
     #[error("{key} = {value:?} ({origin}) is not allowed: it must be {allowed}")]
     BadValue { key: &'static str, value: String, origin: Origin, allowed: String },
-    #[error("{section}.{param} contradicts another key: {message}")]
-    Contradiction { section: &'static str, param: &'static str, message: String },
+    #[error("{section}.{param}{} contradicts another key: {message}", place.map(|at| format!(" (line {at})")).unwrap_or_default())]
+    Contradiction { section: &'static str, param: &'static str, message: String, place: Option<Place> },
+    #[error("{}:{place}: {message}", path.display())]
+    Syntax { path: PathBuf, place: Place, message: String },
     #[error("{}: {message}", path.display())]
     File { path: PathBuf, message: String },
     #[error(
@@ -196,11 +216,33 @@ pub enum ConfigError {
     OpenToOthers { host: IpAddr },
 }
 
+impl ConfigError {
+    /// Where in the file, if it is the file's mistake.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            ConfigError::Syntax { place, .. } => Some(*place),
+            ConfigError::Contradiction { place, .. } => *place,
+            ConfigError::UnknownKey { origin, .. }
+            | ConfigError::NotYet { origin, .. }
+            | ConfigError::BadValue { origin, .. } => origin.place(),
+            ConfigError::File { .. } | ConfigError::OpenToOthers { .. } => None,
+        }
+    }
+}
+
 /// A configuration and where its values came from.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub config: Config,
     merged: Merged,
+    source: Source,
+}
+
+/// What is read again at a reload; flags stay as they were.
+#[derive(Clone, Debug, Default)]
+struct Source {
+    file: Option<PathBuf>,
+    flags: Vec<(&'static str, &'static str, String)>,
 }
 
 impl Loaded {
@@ -215,9 +257,10 @@ impl Loaded {
     }
 }
 
-/// Reads flags, environment and file. Mistakes on the command line end the process with code 2, as clap does.
+/// Reads flags, environment and file. Mistakes on the command line end the process with code 2, as clap does. A mistake
+/// elsewhere is the doctor's to tell.
 pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
-    let parsed = cli::parse();
+    let mut parsed = cli::parse();
     // A probe, a look at files and a load on another server need no configuration, and must not fail for a bad one.
     let environment = match parsed.command {
         Command::Health { .. }
@@ -230,9 +273,15 @@ pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
         | Command::Simulate(_)
         | Command::Keys(_)
         | Command::Usage(_)
-        | Command::Db(_) => environment(),
+        | Command::Db(_) | Command::Doctor { .. } => environment(),
     };
-    let loaded = load(parsed.file.as_deref(), environment, &parsed.flags)?;
+    let loaded = match (load(parsed.file.as_deref(), environment, &parsed.flags), &mut parsed.command) {
+        (Err(error), Command::Doctor { mistake, .. }) => {
+            *mistake = Some(error.to_string());
+            load(None, BTreeMap::new(), &[])?
+        }
+        (loaded, _) => loaded?,
+    };
     Ok((parsed.command, loaded))
 }
 
@@ -257,7 +306,8 @@ fn load(
 ) -> Result<Loaded, ConfigError> {
     let merged = raw::merge(file, environment, flags)?;
     let config = typed(&Reader::new(&merged))?;
-    Ok(Loaded { config, merged })
+    let source = Source { file: file.map(Into::into), flags: flags.to_vec() };
+    Ok(Loaded { config, merged, source })
 }
 
 fn typed(read: &Reader) -> Result<Config, ConfigError> {
@@ -287,11 +337,13 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
         max_file_bytes: read.integer("batches.max_file_bytes")? as usize,
         logging: LoggingConfig {
             level: read.log_level("logging.level")?,
+            access: read.boolean("logging.access")?,
             format: read.one_of(
                 "logging.format",
                 &[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)],
             )?,
         },
+        tracing: TracingConfig { endpoint: endpoint(read)?, sample: read.number("tracing.sample")? },
     })
 }
 
@@ -322,6 +374,16 @@ fn compat(read: &Reader) -> Result<Vec<Compat>, ConfigError> {
     let all: Option<Vec<Compat>> = named.iter().map(one).collect();
     let all = all.filter(|all| !all.is_empty());
     all.ok_or_else(|| read.refuse(KEY, "none, or a list of vllm and llama-server".to_owned()))
+}
+
+fn endpoint(read: &Reader) -> Result<Option<String>, ConfigError> {
+    let url = Some(read.text("tracing.otlp_endpoint")).filter(|url| !url.is_empty());
+    match url {
+        Some(url) if !url.starts_with("http://") => {
+            Err(read.refuse("tracing.otlp_endpoint", "a URL that begins with http://, without TLS".into()))
+        }
+        url => Ok(url.map(str::to_owned)),
+    }
 }
 
 fn store_config(read: &Reader) -> Result<store::Config, ConfigError> {
@@ -390,6 +452,7 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
         header_timeout: read.duration("server.header_timeout")?,
         max_body_bytes: read.integer("server.max_body_bytes")? as usize,
         max_connections: read.integer("server.max_connections")? as usize,
+        drain_delay: read.duration("server.drain_delay")?,
         admin: read.one_of(
             "server.admin",
             &[("loopback", AdminAccess::Loopback), ("any", AdminAccess::Any), ("off", AdminAccess::Off)],
@@ -522,7 +585,7 @@ fn intake(read: &Reader) -> Result<intake::Config, ConfigError> {
         },
         queue_timeout: read.micros("batching.queue_timeout")?,
     };
-    config.check().map_err(|(param, message)| ConfigError::Contradiction { section: "batching", param, message })?;
+    config.check().map_err(|(param, message)| read.contradiction("batching", param, message))?;
     Ok(config)
 }
 
@@ -544,7 +607,7 @@ fn thermal(read: &Reader) -> Result<ThermalConfig, ConfigError> {
     };
     if ![thresholds.fair, thresholds.serious, thresholds.critical, thresholds.emergency].is_sorted() {
         let message = "fair, serious, critical and emergency must rise".to_owned();
-        return Err(ConfigError::Contradiction { section: "thermal", param: "fair_celsius", message });
+        return Err(read.contradiction("thermal", "fair_celsius", message));
     }
     let path = Some(read.text("thermal.path")).filter(|path| !path.is_empty()).map(PathBuf::from);
     Ok(ThermalConfig { path, interval: read.duration("thermal.interval")?, thresholds })

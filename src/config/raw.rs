@@ -1,27 +1,37 @@
 //! What the user wrote, where: layers of text by key, merged by precedence (flags, environment, file, defaults).
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use config::{Config, Environment, File, FileFormat, Value, ValueKind};
 
 use super::ConfigError;
 use super::keys::{self, KEYS};
+use super::place::{self, Place};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     Default,
-    File(PathBuf),
+    /// And where in it, as far as that is known.
+    File(PathBuf, Option<Place>),
     Environment(String),
     Flag(&'static str),
+}
+
+impl Origin {
+    pub fn place(&self) -> Option<Place> {
+        if let Origin::File(_, place) = self { *place } else { None }
+    }
 }
 
 impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Origin::Default => write!(f, "default"),
-            Origin::File(path) => write!(f, "file {}", path.display()),
+            Origin::File(path, None) => write!(f, "file {}", path.display()),
+            Origin::File(path, Some(place)) => write!(f, "file {}:{place}", path.display()),
             Origin::Environment(name) => write!(f, "environment {name}"),
             Origin::Flag(name) => write!(f, "flag --{name}"),
         }
@@ -47,8 +57,10 @@ pub fn merge(
     let default = |key: &keys::Key| (key.name, Entry { text: key.default.into(), origin: Origin::Default });
     let mut merged: Merged = KEYS.iter().map(default).collect();
     if let Some(path) = file {
-        for (name, text) in read_file(path)? {
-            put(&mut merged, &name, text, Origin::File(path.into()))?;
+        let FileText { values, places } = read_file(path)?;
+        for (name, text) in values {
+            let place = places.get(&name).copied();
+            put(&mut merged, &name, text, Origin::File(path.into(), place))?;
         }
     }
     for (name, text) in read_environment(environment)? {
@@ -73,13 +85,30 @@ fn unknown(name: &str, origin: Origin) -> ConfigError {
     ConfigError::UnknownKey { key: name.into(), origin, similar: similar(name) }
 }
 
-fn read_file(path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
+/// What a file says, and where.
+struct FileText {
+    values: Vec<(String, String)>,
+    places: BTreeMap<String, Place>,
+}
+
+/// A file of settings has some hundred lines; what is longer is something else.
+const LONGEST_FILE: u64 = 1 << 20;
+
+fn read_file(path: &Path) -> Result<FileText, ConfigError> {
     let unreadable = |message: String| ConfigError::File { path: path.into(), message };
     // Read here: the config crate guesses extensions and reports a missing file without its reason.
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    let file = std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST_FILE + 1).read_to_end(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
+    if bytes.len() as u64 > LONGEST_FILE {
+        return Err(unreadable(format!("is longer than {LONGEST_FILE} bytes")));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?;
+    let syntax = |(place, message)| ConfigError::Syntax { path: path.into(), place, message };
+    let places = place::places(&text).map_err(syntax)?;
     let source = File::from_str(&text, FileFormat::Yaml);
     let config = Config::builder().add_source(source).build().map_err(|error| unreadable(error.to_string()))?;
-    Ok(flatten(config.cache))
+    Ok(FileText { values: flatten(config.cache), places })
 }
 
 fn read_environment(variables: BTreeMap<String, String>) -> Result<Vec<(String, String)>, ConfigError> {

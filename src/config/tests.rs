@@ -215,7 +215,7 @@ fn the_shipped_file_documents_every_key_with_its_default() {
         let entry = &loaded.merged[key.name];
         assert_eq!(entry.text, key.default, "{}", key.name);
         let leaf = key.name.rsplit('.').next().expect("a name");
-        let set = matches!(entry.origin, Origin::File(_));
+        let set = matches!(entry.origin, Origin::File(..));
         match key.default.is_empty() {
             true => assert!(text.contains(&format!("{leaf}:")), "{}", key.name),
             false => assert!(set, "{} is missing", key.name),

@@ -35,6 +35,13 @@ impl<'a> Reader<'a> {
         ConfigError::BadValue { key, value: text, origin, allowed }
     }
 
+    /// Two keys that do not go together; the mistake is where `section.param` stands.
+    pub fn contradiction(&self, section: &'static str, param: &'static str, message: String) -> ConfigError {
+        let entry = self.0.get(format!("{section}.{param}").as_str());
+        let place = entry.and_then(|entry| entry.origin.place());
+        ConfigError::Contradiction { section, param, message, place }
+    }
+
     fn out_of_range(&self, key: &'static str) -> ConfigError {
         self.refuse(key, Self::kind(key).range())
     }

@@ -45,7 +45,7 @@ pub fn workers(read: &Reader, model: &str) -> Result<WorkersConfig, ConfigError>
     let count = match read.auto("workers.count")? {
         Some(0) if upstreams.is_empty() => {
             let message = "it is 0 and there are no workers.upstreams, so nobody would answer".into();
-            return Err(ConfigError::Contradiction { section: "workers", param: "count", message });
+            return Err(read.contradiction("workers", "count", message));
         }
         Some(count) => count as usize,
         None if model == ModelConfig::SIMULATED => SIMULATED_LOOPS,

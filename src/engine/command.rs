@@ -7,7 +7,7 @@ use crate::request::{Event, Request, RequestError};
 use crate::scheduler::thermal::{Level, Reading};
 use crate::units::{Micros, SeqId};
 
-use super::control::{Change, Changed};
+use super::control::{Change, Changed, Retuning};
 use super::history::Record;
 use super::permit::Permit;
 use super::stats::{EngineStats, LiveSequence, Recent};
@@ -42,6 +42,11 @@ pub enum EngineCommand {
     /// Another strategy, policy or limit, from the next step on.
     Change {
         change: Change,
+        reply: oneshot::Sender<Result<Vec<Changed>, RequestError>>,
+    },
+    /// All of a configuration that can change while the loop runs: all or nothing, from the next step on.
+    Retune {
+        retuning: Retuning,
         reply: oneshot::Sender<Result<Vec<Changed>, RequestError>>,
     },
     /// What the sensor says.

@@ -7,7 +7,7 @@ use crate::intake::{self, StrategyKind};
 use crate::request::{Priority, RequestError};
 use crate::scheduler;
 use crate::scheduler::policy::PolicyKind;
-use crate::scheduler::thermal::Level;
+use crate::scheduler::thermal::{Level, Thresholds};
 use crate::units::Micros;
 
 /// Everything that is in force and may be changed.
@@ -61,6 +61,14 @@ pub struct Change {
     pub group: Group,
     pub name: Option<String>,
     pub values: Vec<(String, Value)>,
+}
+
+/// All that a configuration says, put in force at once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Retuning {
+    pub changes: Vec<Change>,
+    /// Where the levels of heat begin.
+    pub thermal: Option<Thresholds>,
 }
 
 /// What a change did, for the log and the answer.
@@ -187,6 +195,16 @@ impl Group {
 }
 
 impl Tuning {
+    /// A change of each group that makes another tuning into this one.
+    pub fn changes(&self) -> Vec<Change> {
+        let change = |group: Group| Change {
+            group,
+            name: self.selected(group).map(str::to_owned),
+            values: self.values(group).into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        };
+        [Group::Strategy, Group::Policy, Group::Limits].map(change).into()
+    }
+
     /// The selected name of a group.
     pub fn selected(&self, group: Group) -> Option<&'static str> {
         match group {
@@ -203,15 +221,24 @@ impl Tuning {
 
     /// The tuning after `change`, and what it changed. `start` is the tuning that memory was sized for.
     pub fn changed(&self, change: &Change, start: &Tuning) -> Result<(Tuning, Vec<Changed>), RequestError> {
+        self.changed_by(std::slice::from_ref(change), start)
+    }
+
+    /// The same for several changes, of which only the outcome has to make sense.
+    pub fn changed_by(&self, changes: &[Change], start: &Tuning) -> Result<(Tuning, Vec<Changed>), RequestError> {
         let mut next = self.clone();
-        if let Some(name) = &change.name {
-            next.select(change.group, name)?;
-        }
-        for (name, value) in &change.values {
-            next.set(change.group, name, *value, start)?;
+        for change in changes {
+            if let Some(name) = &change.name {
+                next.select(change.group, name)?;
+            }
+            for (name, value) in &change.values {
+                next.set(change.group, name, *value, start)?;
+            }
         }
         next.check()?;
-        let changed = next.differences(self, change.group);
+        let mut groups: Vec<Group> = changes.iter().map(|change| change.group).collect();
+        groups.dedup();
+        let changed = groups.into_iter().flat_map(|group| next.differences(self, group)).collect();
         Ok((next, changed))
     }
 

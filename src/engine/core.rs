@@ -193,6 +193,7 @@ impl<E: Executor> Core<E> {
     fn step(&mut self, plan: StepPlan, report: &mut StepReport) {
         report.pending_out = report.events.len();
         decisions(&plan, &mut report.decisions);
+        report.decoded.extend(plan.chunks.iter().filter(|chunk| chunk.decode).map(|chunk| chunk.seq));
         self.load = self.load + plan.load;
         let batch = self.scheduler.batch(&plan, &self.pool);
         let (output, rerun) = match self.try_run(&batch) {

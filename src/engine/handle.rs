@@ -3,7 +3,7 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::command::{Accepted, EngineCommand, Submission};
-use super::control::{Change, Changed};
+use super::control::{Change, Changed, Retuning};
 use super::history::Record;
 use super::permit::{Gate, Permit};
 use super::stats::{EngineStats, LiveSequence, Recent};
@@ -86,6 +86,11 @@ impl EngineHandle {
     /// Another strategy, policy or limit from the next step on; no request is lost by it.
     pub async fn change(&self, change: Change) -> Result<Vec<Changed>, RequestError> {
         self.ask(|reply| EngineCommand::Change { change, reply }).await?
+    }
+
+    /// All of a configuration at once, or nothing of it.
+    pub async fn retune(&self, retuning: Retuning) -> Result<Vec<Changed>, RequestError> {
+        self.ask(|reply| EngineCommand::Retune { retuning, reply }).await?
     }
 
     /// Holds a thermal level, or returns to the sensor's. Returns the level before.

@@ -15,9 +15,10 @@ use crate::scheduler::{Outlook, PlannedAhead, StepPlan};
 use crate::units::{Micros, SeqId};
 
 use super::command::{Accepted, EngineCommand, Submission};
-use super::control::{Group, Tuning};
+use super::control::{Change, Changed, Group, Retuning, Tuning};
 use super::core::Core;
 use super::executor::Executor;
+use super::export::Export;
 use super::heartbeat::Heartbeat;
 use super::history::{History, Record};
 use super::inbox::Inbox;
@@ -41,6 +42,8 @@ pub struct Home {
     pub(super) history: History,
     /// Where decisions are recorded, while somebody listens and there is room.
     tape: Option<mpsc::Sender<Entry>>,
+    /// Where ended traces go, if anywhere.
+    pub(super) export: Option<Export>,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) heartbeat: Arc<Heartbeat>,
@@ -106,6 +109,7 @@ impl Home {
             measured,
             history: History::default(),
             tape: None,
+            export: None,
             clock,
             metrics,
             heartbeat,
@@ -142,6 +146,11 @@ impl Home {
         }
     }
 
+    /// Traces of sequences that end are offered there.
+    pub fn exporting(self, export: Option<Export>) -> Home {
+        Home { export, ..self }
+    }
+
     /// Whether the next step is planned, and the last one delivered, while one runs. Changes no answer.
     pub fn overlapping(self, overlap: bool) -> Home {
         Home { overlap, ..self }
@@ -172,15 +181,9 @@ impl Home {
             }
             EngineCommand::Drain { reply } => self.drain(reply),
             EngineCommand::Shutdown => self.ending = true,
-            EngineCommand::Change { change, reply } => {
-                let changed = self.inbox.change(&change);
-                if changed.as_ref().is_ok_and(|changed| !changed.is_empty()) {
-                    self.history.changed(self.clock.now());
-                    self.note(|| Entry::Changed(change));
-                    self.tell_selected();
-                }
-                self.gate.set_capacity(self.inbox.tuning().0.intake.capacity);
-                drop(reply.send(changed));
+            EngineCommand::Change { change, reply } => drop(reply.send(self.retune(vec![change], None))),
+            EngineCommand::Retune { retuning: Retuning { changes, thermal }, reply } => {
+                drop(reply.send(self.retune(changes, thermal)));
             }
             EngineCommand::Temperature(reading) => {
                 let change = self.inbox.temperature(reading, self.clock.now());
@@ -207,6 +210,21 @@ impl Home {
             EngineCommand::History { window, reply } => drop(reply.send(self.past(window))),
             EngineCommand::Cancel { id, reply } => drop(reply.send(self.cancel(&id))),
         }
+    }
+
+    /// All of the changes, or none.
+    fn retune(&mut self, changes: Vec<Change>, thermal: Option<Thresholds>) -> Result<Vec<Changed>, RequestError> {
+        let changed = self.inbox.retune(&changes)?;
+        if !changed.is_empty() {
+            self.history.changed(self.clock.now());
+            self.note(|| Entry::Changed(changes));
+            self.tell_selected();
+        }
+        self.gate.set_capacity(self.inbox.tuning().0.intake.capacity);
+        if let Some(thresholds) = thermal {
+            self.inbox.set_thresholds(thresholds);
+        }
+        Ok(changed)
     }
 
     fn submit(&mut self, group: Vec<Submission>) -> Result<Accepted, RequestError> {

@@ -4,7 +4,7 @@ use crate::intake::{Batch, Intake, Prices, Situation};
 use crate::report::{Snapshot, Stage};
 use crate::request::{CLASSES, Priority, Request, RequestError};
 use crate::scheduler::StepLoad;
-use crate::scheduler::thermal::{Change as ThermalChange, Governor, Level, Reading};
+use crate::scheduler::thermal::{Change as ThermalChange, Governor, Level, Reading, Thresholds};
 use crate::units::{Micros, SeqId};
 
 use super::control::{Change, Changed, Tuning};
@@ -52,7 +52,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    pub fn new(tuning: Tuning, thresholds: crate::scheduler::thermal::Thresholds) -> Inbox {
+    pub fn new(tuning: Tuning, thresholds: Thresholds) -> Inbox {
         Inbox {
             intake: Intake::new(tuning.intake),
             gate: Gate::Open,
@@ -150,7 +150,12 @@ impl Inbox {
 
     /// Another tuning, for the queue at once and for the core when it is home.
     pub fn change(&mut self, change: &Change) -> Result<Vec<Changed>, RequestError> {
-        let (tuning, changed) = self.tuning.changed(change, &self.start)?;
+        self.retune(std::slice::from_ref(change))
+    }
+
+    /// The same with several at once: all or none.
+    pub fn retune(&mut self, changes: &[Change]) -> Result<Vec<Changed>, RequestError> {
+        let (tuning, changed) = self.tuning.changed_by(changes, &self.start)?;
         if tuning.scheduler != self.tuning.scheduler {
             self.orders.scheduler = Some(tuning.scheduler);
         }
@@ -178,6 +183,11 @@ impl Inbox {
         self.governor.force(level, now);
         self.orders.thermal = Some(self.governor.level());
         before
+    }
+
+    /// Other levels for the readings to come.
+    pub fn set_thresholds(&mut self, thresholds: Thresholds) {
+        self.governor.set_thresholds(thresholds);
     }
 
     pub fn thermal_level(&self) -> Level {

@@ -46,6 +46,7 @@ impl Home {
 
     /// The core is back from the step that began at `began`; returns how long it took.
     pub fn returned(&mut self, began: Micros, report: StepReport) -> Micros {
+        let report = StepReport { began, ..report };
         let now = self.clock.now();
         let elapsed = now.since(began);
         self.measured.steps.push(elapsed);
@@ -99,7 +100,11 @@ impl Home {
         }
         for (seq, decision) in report.decisions {
             self.outlets.decided(seq, &decision, &self.metrics);
+            self.traces.step(seq, &decision, report.began);
             self.traces.note(seq, decision, now);
+        }
+        for seq in report.decoded {
+            self.traces.decoded(seq);
         }
         for (seq, event) in report.events {
             self.say(seq, event, now);
@@ -126,14 +131,14 @@ impl Home {
             Event::Admitted { .. } | Event::Embedded(_) => None,
             Event::Token(_) => {
                 self.history.token(seq, now);
-                self.traces.token(seq);
+                self.traces.token(seq, now);
                 self.measured.tokens_total += 1;
                 self.measured.window_tokens += 1;
                 None
             }
         };
-        if let Some(how) = how {
-            self.traces.end(seq, how, now);
+        if let (Some(ended), Some(export)) = (how.and_then(|how| self.traces.end(seq, how, now)), &self.export) {
+            export.offer(ended);
         }
         match self.outlets.send(seq, event, now, &self.metrics) {
             Some(Heard::FirstToken(ttft)) => {

@@ -12,6 +12,7 @@ pub mod command;
 pub mod control;
 pub mod core;
 pub mod executor;
+pub mod export;
 pub mod forward;
 mod guide;
 pub mod handle;

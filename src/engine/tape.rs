@@ -26,7 +26,8 @@ pub enum Entry {
     },
     Paused,
     Resumed,
-    Changed(Change),
+    /// At once.
+    Changed(Vec<Change>),
     /// The core was home; who was released, in order, and in which batch.
     Settled {
         now: Micros,

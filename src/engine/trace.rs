@@ -4,6 +4,7 @@
 //! nothing: a wait for the same cause and the next chunk of the same prefill only lengthen the entry that is there.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use crate::report::Decision;
 use crate::request::{Origin, Priority};
@@ -25,11 +26,28 @@ pub struct Trace {
     pub origin: Origin,
     pub priority: Priority,
     pub prompt_tokens: u32,
-    pub generated_tokens: u32,
     /// Oldest first.
     pub entries: Vec<Entry>,
     /// Entries that were left out, from the middle.
     pub dropped: u32,
+    pub course: Course,
+}
+
+/// A sequence's life in numbers, whatever entries were left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Course {
+    /// When the first step that computed some of it began.
+    pub begun: Option<Micros>,
+    /// When its client could have its first token.
+    pub first_token: Option<Micros>,
+    pub prefill_steps: u32,
+    /// Computed, again where a preemption made that necessary; what the cache had is not among them.
+    pub prefill_tokens: u32,
+    pub cached_tokens: u32,
+    pub decode_steps: u32,
+    /// Tokens that were drawn.
+    pub tokens: u32,
+    pub preemptions: u32,
 }
 
 /// One entry, ready to be read: when, since the request was received, and what.
@@ -57,20 +75,13 @@ const MAX_ENDED: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Traces {
     live: BTreeMap<SeqId, Trace>,
-    ended: VecDeque<Trace>,
+    ended: VecDeque<Arc<Trace>>,
 }
 
 impl Traces {
     pub fn begin(&mut self, seq: SeqId, origin: Origin, priority: Priority, prompt_tokens: u32) {
-        let (entries, generated_tokens, dropped) = (Vec::new(), 0, 0);
-        self.live.insert(seq, Trace { seq, origin, priority, prompt_tokens, generated_tokens, entries, dropped });
-    }
-
-    /// It has drawn a token.
-    pub fn token(&mut self, seq: SeqId) {
-        if let Some(trace) = self.live.get_mut(&seq) {
-            trace.generated_tokens += 1;
-        }
+        let (entries, course) = (Vec::new(), Course::default());
+        self.live.insert(seq, Trace { seq, origin, priority, prompt_tokens, entries, dropped: 0, course });
     }
 
     pub fn note(&mut self, seq: SeqId, decision: Decision, now: Micros) {
@@ -79,14 +90,47 @@ impl Traces {
         }
     }
 
-    /// The sequence has ended; its trace moves to the ring.
-    pub fn end(&mut self, seq: SeqId, how: &'static str, now: Micros) {
-        let Some(mut trace) = self.live.remove(&seq) else { return };
+    /// What a step that began at `began` decided for it.
+    pub fn step(&mut self, seq: SeqId, decision: &Decision, began: Micros) {
+        let Some(Trace { course, .. }) = self.live.get_mut(&seq) else { return };
+        match decision {
+            Decision::Prefill { from, to } => {
+                course.begun.get_or_insert(began);
+                course.prefill_steps += 1;
+                course.prefill_tokens += to.saturating_sub(*from);
+            }
+            // Only its first: what a preempted one finds again is its own.
+            Decision::Admitted { cached_tokens, .. } if course.begun.is_none() => {
+                course.cached_tokens = *cached_tokens as u32;
+            }
+            Decision::Preempted { .. } => course.preemptions += 1,
+            _ => {}
+        }
+    }
+
+    /// A step went on with its completion.
+    pub fn decoded(&mut self, seq: SeqId) {
+        if let Some(trace) = self.live.get_mut(&seq) {
+            trace.course.decode_steps += 1;
+        }
+    }
+
+    pub fn token(&mut self, seq: SeqId, now: Micros) {
+        if let Some(Trace { course, .. }) = self.live.get_mut(&seq) {
+            course.tokens += 1;
+            course.first_token.get_or_insert(now);
+        }
+    }
+
+    /// The sequence has ended; its trace moves to the ring, and is handed out where it was not there already.
+    pub fn end(&mut self, seq: SeqId, how: &'static str, now: Micros) -> Option<&Arc<Trace>> {
+        let mut trace = self.live.remove(&seq)?;
         trace.note(Decision::Ended { how }, now);
         if self.ended.len() == MAX_ENDED {
             self.ended.pop_front();
         }
-        self.ended.push_back(trace);
+        self.ended.push_back(Arc::new(trace));
+        self.ended.back()
     }
 
     /// What holds a live sequence up, if its last decision was to wait.
@@ -98,7 +142,7 @@ impl Traces {
     pub fn of(&self, id: &str) -> Vec<Trace> {
         let wanted = |trace: &Trace| &*trace.origin.id == id || trace.seq.to_string() == id;
         let live = self.live.values().filter(|trace| wanted(trace)).cloned();
-        let ended = self.ended.iter().filter(|trace| wanted(trace)).cloned();
+        let ended = self.ended.iter().filter(|trace| wanted(trace)).map(|trace| Trace::clone(trace));
         ended.chain(live).collect()
     }
 
@@ -135,6 +179,12 @@ impl Trace {
 }
 
 impl Trace {
+    /// How it ended and when, if it has.
+    pub fn end(&self) -> Option<(&'static str, Micros)> {
+        let last = self.entries.last()?;
+        if let Decision::Ended { how } = last.decision { Some((how, last.at)) } else { None }
+    }
+
     /// The entries as a client or an operator reads them; times count from when the request was received.
     pub fn lines(&self) -> Vec<TraceLine> {
         self.entries.iter().map(|entry| entry.line(self.origin.received)).collect()
@@ -250,6 +300,35 @@ mod tests {
     }
 
     #[test]
+    fn the_course_counts_what_entries_may_leave_out() {
+        let mut traces = Traces::default();
+        traces.begin(SeqId(1), Origin::default(), Priority::Normal, 8);
+        let mut step = |decision: Decision, began: u64| traces.step(SeqId(1), &decision, Micros(began));
+        step(Decision::Admitted { cached_tokens: 4, miss: None }, 10);
+        step(Decision::Prefill { from: 4, to: 8 }, 10);
+        step(Decision::Prefill { from: 8, to: 10 }, 20);
+        step(Decision::Preempted { by: SeqId(2) }, 30);
+        step(Decision::Admitted { cached_tokens: 9, miss: None }, 40);
+        step(Decision::Prefill { from: 9, to: 11 }, 40);
+        traces.token(SeqId(1), Micros(25));
+        traces.decoded(SeqId(1));
+        traces.token(SeqId(1), Micros(50));
+        let ended = traces.end(SeqId(1), "length", Micros(60)).cloned().unwrap();
+        let expected = Course {
+            begun: Some(Micros(10)),
+            first_token: Some(Micros(25)),
+            prefill_steps: 3,
+            prefill_tokens: 8,
+            cached_tokens: 4,
+            decode_steps: 1,
+            tokens: 2,
+            preemptions: 1,
+        };
+        assert_eq!((ended.course, ended.end()), (expected, Some(("length", Micros(60)))));
+        assert!(traces.end(SeqId(1), "length", Micros(61)).is_none(), "only once");
+    }
+
+    #[test]
     fn a_long_life_keeps_its_beginning_and_its_end() {
         let decisions: Vec<Decision> = (0..1000).map(|n| Decision::Preempted { by: SeqId(n) }).collect();
         let trace = traced(&decisions);
@@ -268,7 +347,7 @@ mod tests {
         }
         assert_eq!(traces.live_of("cmpl-7"), [SeqId(14), SeqId(15)]);
         assert_eq!(traces.live_of("seq-14"), [SeqId(14)]);
-        (0..2_999).for_each(|n| traces.end(SeqId(n), "length", Micros(n)));
+        (0..2_999).for_each(|n| drop(traces.end(SeqId(n), "length", Micros(n)).cloned()));
         assert_eq!(traces.of("cmpl-1499").len(), 2, "one ended, one live");
         assert_eq!(traces.live_of("cmpl-1499"), [SeqId(2_999)]);
         assert!(traces.of("cmpl-7").is_empty(), "long forgotten");

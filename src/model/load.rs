@@ -472,3 +472,14 @@ fn open_device(choice: DeviceChoice) -> Result<Option<candle_core::Device>, Load
         }
     }
 }
+
+/// What a choice of device comes to on this machine.
+pub fn device_name(choice: DeviceChoice) -> Result<String, LoadError> {
+    use candle_core::DeviceLocation;
+    Ok(match open_device(choice)?.map(|device| device.location()) {
+        None => "cpu, our own kernels".into(),
+        Some(DeviceLocation::Cpu) => "cpu, through candle".into(),
+        Some(DeviceLocation::Cuda { gpu_id }) => format!("cuda:{gpu_id}"),
+        Some(DeviceLocation::Metal { .. }) => "metal".into(),
+    })
+}

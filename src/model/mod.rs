@@ -42,6 +42,7 @@ use cpu::Cpu;
 
 pub use crate::kernels::attention::KvDtype;
 pub use crate::kernels::cores::Cores;
+pub use crate::kernels::isa::Isa;
 pub use crate::kernels::memory::release_freed;
 pub use crate::kernels::packed::Quantised;
 pub use backend::DeviceError;
@@ -51,7 +52,8 @@ pub use error::{GgufRule, HeaderRule, LoadError, TensorRule};
 pub use gguf::{Written, quantize};
 pub use inspect::{Format, Inspection, TypeShare, inspect};
 pub use load::{
-    ChatFiles, DEFAULT_KV_DTYPE, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource, load,
+    ChatFiles, DEFAULT_KV_DTYPE, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource,
+    device_name, load,
 };
 pub use spec::{
     Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling, Scales, Spec,

@@ -91,6 +91,8 @@ pub enum RequestError {
     CircuitOpen { retry_after_s: u32 },
     #[error("the request was ended by the server's operator")]
     Aborted,
+    #[error("the configuration was refused, and is as it was: {message}")]
+    Configuration { message: String },
     #[error("the stream has ended: {why}")]
     StreamEnded { why: &'static str },
     #[error("the model produced values that are not finite for this request")]

@@ -42,6 +42,15 @@ pub struct Origin {
     /// Of the tenant.
     pub weight: Weight,
     pub received: Micros,
+    /// Where its request is traced.
+    pub span: Option<SpanParent>,
+}
+
+/// The span of a request in a distributed trace, for those inside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanParent {
+    pub trace: u128,
+    pub span: u64,
 }
 
 /// How a token is drawn. The draw for position `p` is keyed by `(seed, p)` alone.

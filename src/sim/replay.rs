@@ -99,7 +99,7 @@ impl Replay {
                 self.driver.inbox().resume();
                 Ok(())
             }
-            Entry::Changed(change) => equal(at, &true, &self.driver.inbox().change(change).is_ok()),
+            Entry::Changed(changes) => equal(at, &true, &self.driver.inbox().retune(changes).is_ok()),
             Entry::Settled { now, batch } => {
                 let settled = self.driver.settle(*now).batch;
                 let found = settled.map(|batch| {

@@ -8,6 +8,7 @@
 //! items.rs       the lines of a batch        audit.rs    changes by the operator
 //! keys.rs        API keys, as digests        usage.rs    what each key has used
 //! check.rs       whether the schema is ours, for `forebay db`
+//! examine.rs     a look from outside
 //! lead.rs        of several servers on one PostgreSQL, who runs the batches
 //! history.rs     what servers were like, a sample per minute
 //! ```
@@ -19,6 +20,7 @@ mod batches;
 mod check;
 mod connect;
 mod error;
+mod examine;
 mod files;
 mod history;
 mod items;
@@ -38,6 +40,7 @@ pub use audit::AuditEntry;
 pub use batches::{Batch, BatchStatus, NewBatch};
 pub use check::{SchemaState, Step};
 pub use error::StoreError;
+pub use examine::{Examined, examine};
 pub use files::{FileObject, FileQuery, NewFile, Origin, Part};
 pub use history::Snapshot;
 pub use items::{FinishedItem, Item, NewItem, Outcome};

@@ -6,13 +6,13 @@ use super::local::lock;
 use super::merge;
 use super::pool::Pool;
 use crate::engine::EngineHandle;
-use crate::engine::control::{Change, Changed, Value};
+use crate::engine::control::{Change, Changed, Retuning, Value};
 use crate::engine::history::Record;
 use crate::engine::stats::{EngineStats, LiveSequence, Recent};
 use crate::engine::trace::Trace;
 use crate::report::BlockUse;
 use crate::request::RequestError;
-use crate::scheduler::thermal::{Level, Reading};
+use crate::scheduler::thermal::{Level, Reading, Thresholds};
 use crate::units::Micros;
 
 /// What is in force beside the configuration: a loop that takes another's place is told all of it.
@@ -22,6 +22,7 @@ pub struct Orders {
     changes: Vec<Change>,
     paused: bool,
     thermal: Option<Level>,
+    thresholds: Option<Thresholds>,
 }
 
 impl Orders {
@@ -103,6 +104,15 @@ impl Pool {
         Ok(changed.into_iter().next().unwrap_or_default())
     }
 
+    /// The same for all of a configuration at once: it is in force everywhere, or nothing of it is.
+    pub async fn retune(&self, retuning: Retuning) -> Result<Vec<Changed>, RequestError> {
+        let changed = self.ask(|engine| retune(engine, retuning.clone())).await?;
+        let mut orders = lock(&self.0.orders);
+        retuning.changes.iter().for_each(|change| orders.note(change));
+        orders.thresholds = retuning.thermal.or(orders.thresholds);
+        Ok(changed.into_iter().next().unwrap_or_default())
+    }
+
     pub async fn pause(&self) -> Result<(), RequestError> {
         lock(&self.0.orders).paused = true;
         self.ask(|engine| async move { engine.pause().await }).await.map(|_| ())
@@ -151,12 +161,13 @@ impl Pool {
 
     /// Tells a new loop what the one before it was told.
     pub(super) async fn brief(&self, engine: &EngineHandle) -> Result<(), RequestError> {
-        let (changes, paused, thermal) = {
+        let (retuning, paused, thermal) = {
             let orders = lock(&self.0.orders);
-            (orders.changes.clone(), orders.paused, orders.thermal)
+            let retuning = Retuning { changes: orders.changes.clone(), thermal: orders.thresholds };
+            (retuning, orders.paused, orders.thermal)
         };
-        for change in changes {
-            engine.change(change).await?;
+        if retuning != Retuning::default() {
+            engine.retune(retuning).await?;
         }
         if paused {
             engine.pause().await?;
@@ -174,6 +185,10 @@ async fn traces(engine: EngineHandle, id: String) -> Result<Vec<Trace>, RequestE
 
 async fn cancel(engine: EngineHandle, id: String) -> Result<usize, RequestError> {
     engine.cancel(id).await
+}
+
+async fn retune(engine: EngineHandle, retuning: Retuning) -> Result<Vec<Changed>, RequestError> {
+    engine.retune(retuning).await
 }
 
 async fn tune(engine: EngineHandle, change: Change) -> Result<Vec<Changed>, RequestError> {

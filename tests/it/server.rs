@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,6 +14,8 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 pub struct Server {
     child: Child,
     pub url: String,
+    /// Lines of its log, as they came.
+    logged: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Server {
@@ -36,6 +38,8 @@ impl Server {
             .expect("the binary starts");
         let stdout = child.stdout.take().expect("piped");
         let (found, listening) = mpsc::channel();
+        let logged: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let lines = logged.clone();
         // Keeps reading to the end, so that the server never blocks on a full pipe.
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -43,16 +47,35 @@ impl Server {
                 if line["fields"]["event"] == "listening" {
                     let _ = found.send(line["fields"]["url"].as_str().expect("a url").to_owned());
                 }
+                lines.lock().expect("no panic").push(line);
             }
         });
         let url = listening.recv_timeout(START_LIMIT).expect("the server says where it listens");
-        Server { child, url }
+        Server { child, url, logged }
     }
 
     /// One of the golden checkpoints in `tests/goldens`.
     pub fn golden(name: &str, args: &[&str]) -> Server {
         let folder = golden_folder(name);
         Server::start(&[&["--model", folder.to_str().expect("utf-8 path")], args].concat())
+    }
+
+    /// What it has logged so far.
+    pub fn logged(&self) -> Vec<Value> {
+        self.logged.lock().expect("no panic").clone()
+    }
+
+    /// Waits for so many lines of such an event; returns their fields.
+    pub async fn until_logged(&self, event: &str, count: usize) -> Vec<Value> {
+        for _ in 0..3_000 {
+            let lines = self.logged().into_iter().map(|line| line["fields"].clone());
+            let found: Vec<Value> = lines.filter(|fields| fields["event"] == event).collect();
+            if found.len() >= count {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{event} was not logged {count} times: {:#?}", self.logged());
     }
 
     pub fn at(&self, path: &str) -> String {

@@ -122,7 +122,7 @@ fn object(recent: &Recent) -> Value {
             "priority": trace.priority.name(),
             "tenant": &*trace.origin.tenant,
             "prompt_tokens": trace.prompt_tokens,
-            "generated_tokens": trace.generated_tokens,
+            "generated_tokens": trace.course.tokens,
         }),
     };
     let ended = trace.entries.last().and_then(|entry| match entry.decision {

@@ -6,6 +6,7 @@
 //! control.rs   strategy, policy, limits, thermal level, pause, resume, drain
 //! state.rs     engines and workers in numbers
 //! audit.rs     who changed what, from and to what
+//! reload.rs    the configuration, read again
 //! requests.rs  live requests: list, look, end, trace
 //! live.rs      all of that for the dashboard, as a stream
 //! ```
@@ -17,6 +18,7 @@ pub mod audit;
 pub mod control;
 mod guard;
 pub mod live;
+pub mod reload;
 pub mod requests;
 pub mod state;
 
@@ -47,6 +49,7 @@ pub fn routes() -> Vec<(String, MethodRouter<Front>)> {
         ("/resume", post(control::resume)),
         ("/drain", post(control::drain)),
         ("/live", get(live::stream)),
+        ("/reload", post(reload::reload)),
         ("/stats/reset", post(control::reset_stats)),
         ("/requests", get(requests::list)),
         ("/requests/{id}", get(requests::one).delete(requests::cancel)),

@@ -53,7 +53,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let fields = Fields::new(read_object(request, state.body).await?);
     let asked = parse(&state, &head, fields).map_err(in_our_words)?;
     head.adapter = asked.raws.first().and_then(|raw| raw.adapter);
-    let vectors = embed(&state, asked.raws).await.map_err(in_our_words)?;
+    let vectors = embed(&state, &head, asked.raws).await.map_err(in_our_words)?;
     let mut body = list(&state.generator, head.adapter, &vectors, (asked.encoding, asked.dimensions));
     if head.traced {
         body["forebay_trace"] = wire::trace(&state.workers, &head.id).await;
@@ -102,9 +102,13 @@ pub fn take_embedding(state: &State, head: &Head, fields: &mut Fields) -> Result
 }
 
 /// Room for all before any is tokenised; then all wait in the queue together.
-pub async fn embed(state: &State, raws: Vec<RawRequest>) -> Result<Vec<Embedded>, RequestError> {
+pub async fn embed(state: &State, head: &Head, raws: Vec<RawRequest>) -> Result<Vec<Embedded>, RequestError> {
     let admitted = raws.into_iter().map(|raw| state.generator.admit(raw)).collect::<Result<Vec<_>, _>>()?;
-    state.generator.embed(admitted).await
+    let vectors = state.generator.embed(admitted).await?;
+    if let Some(journey) = &head.journey {
+        journey.prompt_tokens(vectors.iter().map(|embedded| embedded.prompt_tokens).sum());
+    }
+    Ok(vectors)
 }
 
 fn list(

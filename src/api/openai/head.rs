@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::params::{Fields, wrong};
 use crate::api::access::{Identity, Owner};
+use crate::api::journey::Journey;
 use crate::api::{State, replay};
 use crate::request::{Origin, Payer, Priority, RawRequest, RequestError};
 use crate::units::Micros;
@@ -30,6 +31,8 @@ pub struct Head {
     pub received: Micros,
     /// The adapter that the body's `model` stands for; the answer names it.
     pub adapter: Option<u32>,
+    /// What the log will tell of it.
+    pub journey: Option<Journey>,
     fairness_id: Option<String>,
     priority: Option<Priority>,
     /// Whose key it came with.
@@ -39,8 +42,9 @@ pub struct Head {
 impl Head {
     /// `prefix` begins the answer's id.
     pub fn read(state: &State, request: &Request, prefix: &str) -> Result<Head, RequestError> {
-        let (uri, headers) = (request.uri(), request.headers());
+        let headers = request.headers();
         let owner = Owner::of(request.extensions());
+        let journey = Journey::of(request);
         let text = |name: &str| match headers.get(name).map(|value| value.to_str()) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text.trim().to_owned())),
@@ -51,11 +55,14 @@ impl Head {
             fairness_id = fairness_id.or(checked_tenant(name, text(name)?)?);
         }
         let priority = text("x-priority")?.map(|text| priority("x-priority", &spelled(text))).transpose()?;
+        let id = format!("{prefix}{}", Uuid::new_v4().simple());
+        journey.iter().for_each(|journey| journey.answers_as(&id));
         Ok(Head {
-            id: format!("{prefix}{}", Uuid::new_v4().simple()),
+            id,
+            journey,
             traced: text("x-forebay-trace")?.is_some_and(|asked| asked == "1" || asked.eq_ignore_ascii_case("true")),
             conversation: replay::conversation(headers)?.map(|id| owner.own(&id)),
-            strict: strict(uri, headers)?,
+            strict: strict(request.uri(), headers)?,
             received: state.clock.now(),
             adapter: None,
             fairness_id,
@@ -87,6 +94,7 @@ impl Head {
             tenant: tenant.unwrap_or_default().into(),
             weight: key.map(|key| key.weight).unwrap_or_default(),
             received: self.received,
+            span: self.journey.as_ref().and_then(Journey::span),
         };
         if raw.cache_salt.is_none() {
             raw.cache_salt = key.map(|key| key.cache_salt.clone()).filter(|salt| !salt.is_empty());

@@ -47,7 +47,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let fields = Fields::new(read_object(request, state.body).await?);
     let asked = parse(&state, &head, fields)?;
     head.adapter = asked.raws.first().and_then(|raw| raw.adapter);
-    let vectors = embed(&state, asked.raws)
+    let vectors = embed(&state, &head, asked.raws)
         .await
         .map_err(|error| renamed(error, |param| (param == "prompt").then(|| "documents".to_owned())))?;
     let unit: Vec<Vec<f32>> = vectors.iter().map(|one| normalised(&one.vector, one.vector.len())).collect();

@@ -6,6 +6,7 @@ use futures_util::stream::{BoxStream, SelectAll, unfold};
 use super::head::Head;
 use super::sampling::Delivery;
 use crate::api::State;
+use crate::api::journey::Journey;
 use crate::clock::Clock;
 use crate::generate::{CallBegins, CallDelta, Delta, Generation, Started, TextDelta, TokenLogprob};
 use crate::request::{FinishReason, RawRequest, RequestError};
@@ -29,6 +30,7 @@ pub struct Running {
     clock: Clock,
     received: Micros,
     first: Option<Micros>,
+    journey: Option<Journey>,
 }
 
 /// A whole completion.
@@ -110,13 +112,24 @@ impl Running {
             clock: state.clock.clone(),
             received: head.received,
             first: None,
+            journey: head.journey.clone(),
         };
         // Room for all of them before any is tokenised.
         let admitted = raws.into_iter().map(|raw| state.generator.admit(raw)).collect::<Result<Vec<_>, _>>()?;
         for admitted in admitted {
             running.add(state.generator.submit(admitted).await?);
         }
+        running.tell(|journey| {
+            journey.prompt_tokens(running.prompt_token_count());
+            journey.completion_tokens(0);
+        });
         Ok(running)
+    }
+
+    fn tell(&self, what: impl FnOnce(&Journey)) {
+        if let Some(journey) = &self.journey {
+            what(journey);
+        }
     }
 
     fn add(&mut self, generation: Generation) {
@@ -177,6 +190,7 @@ impl Running {
                 Delta::Text(text) => {
                     self.completion_tokens += text.tokens.len();
                     self.reasoning_tokens += text.reasoning_tokens;
+                    self.tell(|journey| journey.completion_tokens(self.completion_tokens));
                     Ok(Said::Text(index, text))
                 }
                 // A client that is still here did not end it.
@@ -184,12 +198,16 @@ impl Running {
                 Delta::Finished { .. } if self.no_completion => {
                     Ok(Said::Finished { index, reason: FinishReason::Length, stop: None })
                 }
-                Delta::Finished { reason, stop, .. } => Ok(Said::Finished { index, reason, stop }),
+                Delta::Finished { reason, stop, .. } => {
+                    self.tell(|journey| journey.finished(reason));
+                    Ok(Said::Finished { index, reason, stop })
+                }
                 Delta::Failed(error) => Err(error),
                 Delta::Admitted { cached_tokens } => {
                     // Of a prompt's choices the first counts: the others find what it computed.
                     if index.is_multiple_of(self.choices) {
                         self.started[index / self.choices].cached_tokens = cached_tokens;
+                        self.tell(|journey| journey.cached_tokens(self.cached_token_count()));
                     }
                     continue;
                 }

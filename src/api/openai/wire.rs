@@ -178,6 +178,8 @@ pub fn trace_object(trace: &Trace) -> Value {
         "priority": trace.priority.name(),
         "events": trace.lines().into_iter().map(line).collect::<Vec<_>>(),
         "events_left_out": trace.dropped,
+        "steps": {"prefill": trace.course.prefill_steps, "decode": trace.course.decode_steps},
+        "tokens": trace.course.tokens,
     })
 }
 

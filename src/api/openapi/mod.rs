@@ -81,6 +81,7 @@ pub use page::page;
         admin::control::pause,
         admin::control::resume,
         admin::control::drain,
+        admin::reload::reload,
         admin::control::reset_stats,
         admin::requests::list,
         admin::requests::one,

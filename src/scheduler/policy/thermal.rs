@@ -133,6 +133,11 @@ impl Governor {
         }
     }
 
+    /// Other levels, from the next reading on. They have passed [`Thresholds::check`].
+    pub fn set_thresholds(&mut self, thresholds: Thresholds) {
+        self.thresholds = thresholds;
+    }
+
     pub fn level(&self) -> Level {
         self.forced.unwrap_or(self.automatic)
     }

@@ -35,6 +35,21 @@ pub struct ControlChanged {
 }
 
 #[derive(ToSchema)]
+pub struct ReloadAnswer {
+    changed: Vec<ControlChanged>,
+    restart_needed: Vec<RestartNeeded>,
+}
+
+/// A key whose new value is not in force before a restart.
+#[derive(ToSchema)]
+pub struct RestartNeeded {
+    key: String,
+    from: String,
+    to: String,
+    why: String,
+}
+
+#[derive(ToSchema)]
 pub struct ControlName {
     name: String,
     active: bool,

@@ -45,4 +45,14 @@ pub struct SequenceTrace {
     /// Each has `at_us`, `what`, perhaps `until_us`, and facts of its own.
     events: Vec<Value>,
     events_left_out: usize,
+    steps: SequenceSteps,
+    /// That were drawn.
+    tokens: usize,
+}
+
+/// Forward passes that computed some of it.
+#[derive(ToSchema)]
+pub struct SequenceSteps {
+    prefill: usize,
+    decode: usize,
 }

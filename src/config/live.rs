@@ -1,0 +1,143 @@
+//! Reading the configuration again while the server runs: what differs, and whether it can be put in force without a restart.
+
+use std::path::Path;
+
+use super::keys;
+use super::raw::Entry;
+use super::{ConfigError, Loaded, environment, load};
+use crate::store;
+
+/// Keys, or with a dot at their end sections, that a reload puts in force. Everything else was used to build what is there:
+/// sockets, weights, caches, pools.
+const LIVE: &[&str] = &[
+    "batching.",
+    "thermal.",
+    "engine.max_num_seqs",
+    "engine.max_num_batched_tokens",
+    "engine.drain_timeout",
+    "server.drain_delay",
+    "logging.level",
+    "logging.access",
+];
+
+/// What becomes of a changed key at a reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Now,
+    /// With the next start.
+    Restart,
+}
+
+/// A key whose value is another than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    pub key: &'static str,
+    /// As they may be shown.
+    pub from: String,
+    pub to: String,
+    pub effect: Effect,
+}
+
+pub fn effect(key: &str) -> Effect {
+    let covers = |live: &str| if live.ends_with('.') { key.starts_with(live) } else { key == live };
+    if LIVE.iter().any(|live| covers(live)) { Effect::Now } else { Effect::Restart }
+}
+
+impl Loaded {
+    /// The same flags over the file and the environment as they are now.
+    pub fn again(&self) -> Result<Loaded, ConfigError> {
+        if let Some(path) = &self.source.file {
+            regular(path)?;
+        }
+        load(self.source.file.as_deref(), environment(), &self.source.flags)
+    }
+
+    /// Keys that somebody set to something else than their default.
+    pub fn changed_keys(&self) -> Vec<&'static str> {
+        let default = |name: &str| keys::find(name).map_or("", |key| key.default);
+        self.merged.iter().filter(|(name, entry)| entry.text.trim() != default(name)).map(|(name, _)| *name).collect()
+    }
+
+    /// What `next` says otherwise, by key.
+    pub fn differences(&self, next: &Loaded) -> Vec<Difference> {
+        let shown = |entry: &Entry| store::without_password(&entry.text);
+        let pairs = self.merged.iter().zip(next.merged.values());
+        let changed = pairs.filter(|((_, from), to)| from.text.trim() != to.text.trim());
+        let difference = |((key, from), to): ((&&'static str, &Entry), &Entry)| Difference {
+            key,
+            from: shown(from),
+            to: shown(to),
+            effect: effect(key),
+        };
+        changed.map(difference).collect()
+    }
+}
+
+/// A pipe has been read to its end, and to wait for more of it would be to wait for ever.
+fn regular(path: &Path) -> Result<(), ConfigError> {
+    let fail = |message: String| ConfigError::File { path: path.into(), message };
+    let metadata = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?;
+    if metadata.is_file() { Ok(()) } else { Err(fail("is no regular file, and cannot be read again".into())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::keys::KEYS;
+    use super::*;
+
+    #[test]
+    fn every_live_name_is_a_key_or_a_section() {
+        for live in LIVE {
+            let known = |key: &super::super::keys::Key| {
+                if live.ends_with('.') { key.name.starts_with(live) } else { key.name == *live }
+            };
+            assert!(KEYS.iter().any(known), "{live}");
+        }
+        assert_eq!((effect("batching.strategy"), effect("server.port")), (Effect::Now, Effect::Restart));
+    }
+
+    #[test]
+    fn a_file_is_read_again_under_the_same_flags() {
+        let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+        let write = |text: &str| std::fs::write(file.path(), text).unwrap();
+        write("batching:\n  strategy: fixed\nstore:\n  url: postgres://u:old@h/db\n");
+        let flags = [("port", "server.port", "3".to_owned())];
+        let before = load(Some(file.path()), BTreeMap::new(), &flags).unwrap();
+        write("batching:\n  strategy: immediate\nserver:\n  port: 9\nstore:\n  url: postgres://u:new@h/db2\n");
+        let after = before.again().unwrap();
+        let differences = before.differences(&after);
+        let seen: Vec<_> = differences.iter().map(|d| (d.key, d.from.as_str(), d.to.as_str(), d.effect)).collect();
+        assert_eq!(
+            seen,
+            [
+                ("batching.strategy", "fixed", "immediate", Effect::Now),
+                ("store.url", "postgres://u:***@h/db", "postgres://u:***@h/db2", Effect::Restart),
+            ],
+            "a flag goes before the file"
+        );
+        write("batching:\n  strategy: 5\n");
+        let refused = before.again().unwrap_err();
+        assert_eq!(refused.place().map(|place| (place.line, place.column)), Some((2, 3)), "{refused}");
+        write("thermal:\n  fair_celsius: 99\n");
+        assert_eq!(before.again().unwrap_err().place().map(|place| place.line), Some(2));
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_does_not_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.yaml");
+        std::fs::write(&path, "").unwrap();
+        let before = load(Some(&path), BTreeMap::new(), &[]).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(before.again().unwrap_err().to_string().contains("no regular file"));
+        std::fs::remove_dir(&path).unwrap();
+        assert!(before.again().is_err());
+        std::fs::write(&path, [0xff, 0xfe, b'a']).unwrap();
+        assert!(before.again().unwrap_err().to_string().contains("utf-8"));
+        std::fs::write(&path, "#".repeat(2 << 20)).unwrap();
+        assert!(before.again().unwrap_err().to_string().contains("longer"));
+    }
+}
