@@ -24,6 +24,7 @@ mod inside;
 mod metrics;
 mod openai;
 mod openapi;
+mod proxies;
 mod relay;
 mod replay;
 mod request_id;
@@ -58,6 +59,7 @@ pub use admin::advice::Canaries;
 pub use extract::BodyLimits;
 pub use health::Health;
 pub use inside::answerer;
+pub use proxies::Proxies;
 pub use replay::Replays;
 pub use serve::{ServeConfig, serve};
 
@@ -77,6 +79,8 @@ pub struct Front {
     pub batches: Arc<Notify>,
     /// Of an upload.
     pub max_file_bytes: usize,
+    /// Who may speak for others.
+    pub proxies: Proxies,
     /// Told when the operator asks for a drain.
     pub drain: Arc<Notify>,
     /// The strategy on trial.
@@ -148,6 +152,7 @@ const OURS_ALONE: [&str; 1] = ["/stream/{id}"];
 fn openai_routes() -> Vec<(&'static str, MethodRouter<State>)> {
     vec![
         ("/completions", post(openai::completions::handle)),
+        ("/completions/render", post(openai::render::render_completion)),
         ("/chat/completions", post(openai::chat::handle)),
         ("/chat/completions/render", post(openai::render::render)),
         ("/chat/completions/input_tokens", post(openai::render::input_tokens)),
@@ -215,6 +220,7 @@ fn layered(router: Router, front: Front) -> Router {
     let counter = front.metrics.clone();
     router
         .layer(CatchPanicLayer::custom(move |panic| caught(&counter, panic)))
+        .layer(from_fn_with_state(front.clone(), proxies::layer))
         .layer(from_fn_with_state(front, metrics::layer))
         .layer(from_fn(request_id::layer))
 }

@@ -56,7 +56,7 @@ pub struct Serving {
 
 pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), Failure> {
     let Serving { listener, store, workers: started, clock } = serving;
-    let Workers { pool, generator, shared, fingerprint } = started;
+    let Workers { pool, generator, shared, fingerprint, kv_events } = started;
     let health = Arc::new(Health::new(pool.clone()));
     let front = api::Front {
         metrics: shared.metrics,
@@ -73,6 +73,10 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         store: store.clone(),
         batches: Arc::default(),
         max_file_bytes: config.max_file_bytes,
+        proxies: api::Proxies {
+            trusted: config.server.trusted_proxies.clone(),
+            objectives: config.server.objectives.clone().into(),
+        },
         drain: Arc::default(),
         canaries: Arc::default(),
     };
@@ -83,9 +87,11 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
     };
     let parts =
         RunnerParts { store: store.clone(), answerer: api::answerer(router.clone()), clock, config: config.jobs, wake };
-    let served = runtime.block_on(async {
+    let served: Result<anyhow::Result<()>, Failure> = runtime.block_on(async {
         let address = listener.local_addr().context("the listener")?;
         let listener = tokio::net::TcpListener::from_std(listener).context("the listener")?;
+        // Before the first request, so that whoever listens from the beginning hears of the first block.
+        let telling = kv_events.start().await?;
         let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(api::serve(listener, router, serve_config(config), async {
             let _ = stopped.await;
@@ -110,15 +116,19 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         pool.shutdown().await;
         // Every loop has ended, and its thread is joined.
         watch.await.context("the watch over the workers")?;
+        if let Some(telling) = telling {
+            telling.abort();
+            let _ = telling.await;
+        }
         drop(stop);
         server.await.context("the accept loop")?;
         let _ = sensor.await;
         store.close().await;
-        end
+        Ok(end)
     });
     drop(runtime);
     tracing::info!(event = "stopped", "stopped");
-    Ok(served?)
+    Ok(served??)
 }
 
 fn serve_config(config: &Config) -> ServeConfig {

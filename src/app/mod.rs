@@ -11,6 +11,7 @@ mod http;
 #[cfg(feature = "hub")]
 mod hub;
 mod inspect;
+mod kv_events;
 mod logging;
 mod loops;
 mod memory;

@@ -10,7 +10,7 @@ use crate::workers::{Pool, PoolConfig, PoolParts, Upstream};
 
 use super::engine::{self, Engines};
 use super::loops::Shared;
-use super::{Failure, simulated};
+use super::{Failure, kv_events, simulated};
 
 /// What the HTTP face needs.
 pub struct Workers {
@@ -19,10 +19,14 @@ pub struct Workers {
     pub generator: Option<Generator>,
     pub shared: Shared,
     pub fingerprint: String,
+    /// What routers are told of the loops' caches, once there is a runtime to tell it on.
+    pub kv_events: kv_events::Pending,
 }
 
 pub fn start(config: &Config, clock: &Clock) -> Result<Workers, Failure> {
-    let shared = Shared { clock: clock.clone(), metrics: Metrics::new(), gate: Gate::new(config.intake.capacity) };
+    let (cache_feed, pending) = kv_events::prepare(config, clock);
+    let shared =
+        Shared { clock: clock.clone(), metrics: Metrics::new(), gate: Gate::new(config.intake.capacity), cache_feed };
     let engines = match config.workers.count {
         0 => None,
         _ if config.model.is_simulated() => Some(simulated::start(config, &shared)?),
@@ -44,7 +48,7 @@ pub fn start(config: &Config, clock: &Clock) -> Result<Workers, Failure> {
     });
     let fingerprint = served.as_ref().map_or_else(|| "fp_relay".to_owned(), |served| served.fingerprint.clone());
     let generator = served.map(|served| served.generator(config, pool.clone()));
-    Ok(Workers { pool, generator, shared, fingerprint })
+    Ok(Workers { pool, generator, shared, fingerprint, kv_events: pending })
 }
 
 fn upstreams(config: &Config) -> Result<Vec<(String, Upstream)>, Failure> {

@@ -4,6 +4,8 @@
 
 mod cli;
 mod keys;
+mod kv_events;
+mod proxies;
 mod raw;
 mod tools;
 mod values;
@@ -14,12 +16,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use thiserror::Error;
 
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
 use crate::jobs;
 use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions, Quantised};
-use crate::request::Pooling;
+use crate::request::{Pooling, Priority};
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
 use crate::scheduler::thermal::Thresholds;
 use crate::scheduler::{Preemption, Speculative};
@@ -28,6 +31,7 @@ use crate::text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
 use crate::units::Micros;
 
 pub use cli::{Command, InspectFormat};
+pub use kv_events::KvEventsConfig;
 use raw::{Merged, Origin};
 pub use tools::{BenchArgs, CalibrateArgs, SimulateArgs, TargetArgs};
 use values::Reader;
@@ -43,6 +47,8 @@ pub struct Config {
     pub thermal: ThermalConfig,
     pub engine: EngineConfig,
     pub kv_cache: KvCacheConfig,
+    /// `None` tells nobody.
+    pub kv_events: Option<KvEventsConfig>,
     pub structured_output: StructuredOutputConfig,
     pub workers: WorkersConfig,
     pub store: store::Config,
@@ -65,6 +71,10 @@ pub struct ServerConfig {
     pub max_body_bytes: usize,
     pub max_connections: usize,
     pub admin: AdminAccess,
+    /// Whose headers about tenant, objective and speed count.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Objectives of gateways and what they stand for.
+    pub objectives: Vec<(String, Priority)>,
 }
 
 /// Who may use `/admin`.
@@ -251,6 +261,7 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
             memory_bytes: read.gib("kv_cache.memory")?,
             prefix_caching: read.boolean("kv_cache.prefix_caching")?,
         },
+        kv_events: kv_events::kv_events(read)?,
         structured_output: StructuredOutputConfig {
             max_bytes: read.integer("structured_output.max_bytes")? as usize,
             compile_timeout: read.duration("structured_output.compile_timeout")?,
@@ -295,6 +306,8 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
             "server.admin",
             &[("loopback", AdminAccess::Loopback), ("any", AdminAccess::Any), ("off", AdminAccess::Off)],
         )?,
+        trusted_proxies: proxies::trusted(read)?,
+        objectives: proxies::objectives(read)?,
     })
 }
 

@@ -8,10 +8,12 @@
 //! ```
 
 mod block_table;
+mod change;
 mod pool;
 mod prefix;
 
 pub use block_table::BlockTable;
+pub use change::Change;
 pub use pool::{Block, BlockPool, OutOfBlocks, Reused};
 pub use prefix::Node;
 

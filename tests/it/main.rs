@@ -3,7 +3,7 @@
 //! `architecture`: the house rules. `goldens`, `oracle`, `paged`: the decoder against reference logits and against itself. `loading`: files that lie.
 //! `gguf`: the same for GGUF files (`gguf_file` writes them, `gguf_lies` and `gguf_models` make them lie). `quantise`: smaller ones.
 //! `engine`: the loop in this process, over real models (`rig`). `http`, `faults`: the real binary over loopback
-//! (`server`). `capi`: a C program over the library. `forebay`: what an operator changes while requests run. `hub`: downloads from a stub that speaks the hub's protocol. `badinputs`: what nobody should send. `batches`: the Batch API, and kills at any moment. `encoder`: models that only embed. `params`: what each parameter does. `structured`: grammars (`schemas` makes some). `memory`: what is in it beside the weights. `overlap`: what is done while a step runs. `workers`: several loops, and routers over real processes that die, hang and fail. `replay`: what a live loop decided, decided again by the simulator. `bench`: the load generator, `simulate`, `calibrate`, recommendations and trials, over the real binary. `openai`: clients of `tests/clients` against the real binary.
+//! (`server`). `capi`: a C program over the library. `forebay`: what an operator changes while requests run. `hub`: downloads from a stub that speaks the hub's protocol. `badinputs`: what nobody should send. `batches`: the Batch API, and kills at any moment. `encoder`: models that only embed. `params`: what each parameter does. `structured`: grammars (`schemas` makes some). `memory`: what is in it beside the weights. `overlap`: what is done while a step runs. `workers`: several loops, and routers over real processes that die, hang and fail. `replay`: what a live loop decided, decided again by the simulator. `bench`: the load generator, `simulate`, `calibrate`, recommendations and trials, over the real binary. `model_server_protocol`: what routers count on. `kv_events`: what they are told of the prefix cache. `scaleout`: replicas behind HAProxy and vllm-router (`tests/scaleout`), and the files of `deploy/`. `openai`: clients of `tests/clients` against the real binary.
 
 mod architecture;
 mod badinputs;
@@ -25,9 +25,12 @@ mod goldens;
 mod http;
 #[cfg(feature = "hub")]
 mod hub;
+#[cfg(feature = "kv-events")]
+mod kv_events;
 mod loading;
 mod lora;
 mod memory;
+mod model_server_protocol;
 mod openai;
 mod oracle;
 mod overlap;
@@ -38,6 +41,7 @@ mod prefix;
 mod quantise;
 mod replay;
 mod rig;
+mod scaleout;
 mod schemas;
 mod server;
 mod speculative;
