@@ -1,8 +1,10 @@
 # The embedded model needs no volume: docker run --rm -p 8080:8080 forebay
 FROM rust:1.95-slim-bookworm AS build
+# Of cargo: routers are told what the prefix cache holds.
+ARG FEATURES=kv-events
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --bin forebay
+RUN cargo build --release --locked --features "$FEATURES" --bin forebay
 
 FROM debian:bookworm-slim
 RUN useradd --system --uid 10001 --no-create-home forebay \
@@ -16,7 +18,8 @@ VOLUME /var/lib/forebay
 # set FOREBAY__KEYS__REQUIRED=true.
 ENV FOREBAY__SERVER__HOST=0.0.0.0 \
     FOREBAY__SERVER__INSECURE=true
-EXPOSE 8080
+# HTTP; KV events and their replay, where kv_events.endpoint is set.
+EXPOSE 8080 5557 5558
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["forebay", "health"]
 ENTRYPOINT ["forebay"]

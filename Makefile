@@ -5,6 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 CLIENTS := openai==3.52.0 anthropic==2.12.0 langchain-openai==1.7.3 litellm==1.83.0 jsonschema==4.26.0
+# What stands before replicas, and what reads what they tell: vllm-router, ZMQ, Kubernetes' schemas.
+CLIENTS += vllm-router==0.1.17 aiohttp==3.14.5 pyzmq==27.3.0 msgpack==1.2.4 pyyaml==6.0.3 kubernetes-validate==1.37.0
+# Tested and linted beside the default ones.
+FEATURES := --features kv-events
 NODE_CLIENTS := openai@6.49.0 playwright-core@1.65.1
 
 .DEFAULT_GOAL := help
@@ -20,10 +24,11 @@ test: lint unit doc ## what CI runs
 
 lint: ## formatting, and clippy with warnings as errors
 	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets $(FEATURES) -- -D warnings
 
 check: ## does it compile?
-	$(CARGO) check --locked --all-targets
+	$(CARGO) check --locked
+	$(CARGO) check --locked --all-targets $(FEATURES)
 
 capi: ## the C library: libforebay.so and libforebay.a in target/release, for include/forebay.h
 	$(CARGO) rustc --locked --release --lib --features capi --crate-type cdylib,staticlib
@@ -33,12 +38,12 @@ unit: $(VENV)/ready capi-dev ## all tests but those in doc comments
 	export FOREBAY_TEST_PYTHON=$(CURDIR)/$(VENV)/bin/python; \
 	export FOREBAY_TEST_CAPI=$(TARGET)/debug; \
 	if [ -d $(VENV)/node_modules/openai ]; then export FOREBAY_TEST_NODE_MODULES=$(CURDIR)/$(VENV)/node_modules; fi; \
-	$(CARGO) nextest run --locked --no-fail-fast
+	$(CARGO) nextest run --locked $(FEATURES) --no-fail-fast
 
 # Installs Debian's postgresql if there is none, and starts one of its own.
 test-postgres: ## the tests of the store, keys and batches, on PostgreSQL too
 	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
-	tests/postgres.sh $(CARGO) nextest run --locked --no-fail-fast \
+	tests/postgres.sh $(CARGO) nextest run --locked $(FEATURES) --no-fail-fast \
 		-E 'test(/^store::/) + test(/^jobs::/) + test(/^keys::/) + test(/^batches::/)'
 
 capi-dev: # what the tests of the C library link
@@ -90,6 +95,10 @@ bench-peers: ## beside llama.cpp: LLAMA_BENCH=path LLAMA_SERVER=path FILES="a-q4
 validate-simulator: ## what `forebay simulate` predicts beside what `forebay bench` measures
 	$(CARGO) build --release --locked
 	$(PYTHON) benches/validate.py
+
+bench-probes: ## how long /metrics and the probes take while every core computes
+	$(CARGO) build --release --locked
+	$(PYTHON) benches/probes.py target/release/forebay
 
 parity: ## greedy tokens against llama.cpp's, which it compiles once; FILES="a.gguf b.gguf" or random models
 	$(CARGO) build --release --locked

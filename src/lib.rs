@@ -32,6 +32,8 @@ pub mod engine;
 pub mod grammar;
 pub mod intake;
 pub mod kv;
+#[cfg(feature = "kv-events")]
+pub mod kv_events;
 pub mod sampling;
 pub mod scheduler;
 

@@ -33,6 +33,7 @@ mod measures;
 mod metrics;
 mod openai;
 mod openapi;
+mod proxies;
 mod relay;
 mod replay;
 mod request_id;
@@ -76,6 +77,7 @@ pub use extract::BodyLimits;
 pub use health::Health;
 pub use inside::answerer;
 pub use measures::snapshot;
+pub use proxies::Proxies;
 pub use replay::Replays;
 pub use serve::{ServeConfig, serve};
 
@@ -99,6 +101,8 @@ pub struct Front {
     pub batches: Arc<Notify>,
     /// Of an upload.
     pub max_file_bytes: usize,
+    /// Who may speak for others.
+    pub proxies: Proxies,
     /// Told when the operator asks for a drain.
     pub drain: Arc<Notify>,
     /// The strategy on trial.
@@ -180,6 +184,7 @@ const OURS_ALONE: [&str; 1] = ["/stream/{id}"];
 fn openai_routes() -> Vec<(&'static str, MethodRouter<State>)> {
     vec![
         ("/completions", post(openai::completions::handle)),
+        ("/completions/render", post(openai::render::render_completion)),
         ("/chat/completions", post(openai::chat::handle)),
         ("/chat/completions/render", post(openai::render::render)),
         ("/chat/completions/input_tokens", post(openai::render::input_tokens)),
@@ -252,6 +257,7 @@ fn layered(router: Router, front: Front) -> Router {
     let router = router
         .layer(from_fn_with_state(front.clone(), access::layer))
         .layer(CatchPanicLayer::custom(move |panic| caught(&counter, panic)))
+        .layer(from_fn_with_state(front.clone(), proxies::layer))
         .layer(from_fn_with_state(front.clone(), metrics::layer))
         .layer(from_fn_with_state(front.clone(), journey::layer))
         .layer(from_fn_with_state(front.clone(), health::layer))

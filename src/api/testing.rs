@@ -87,6 +87,7 @@ impl Scene {
             store: Store::new(store::Config::memory()),
             batches: Arc::default(),
             max_file_bytes: 1 << 20,
+            proxies: Proxies::default(),
             drain: Arc::default(),
             canaries: Arc::default(),
             live: Arc::default(),

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::api::{self, BodyLimits, Health, ServeConfig};
 use crate::clock::{self, Clock};
-use crate::config::{AdminAccess, Config, Loaded, ServerConfig};
+use crate::config::{AdminAccess, Config, Loaded};
 use crate::engine::export::Export;
 use crate::engine::trace::Trace;
 use crate::jobs::{Runner, RunnerParts};
@@ -60,7 +60,7 @@ pub type Spans = (Telemetry, Export, mpsc::Receiver<Arc<Trace>>);
 
 pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, Failure> {
     let Serving { listeners, store, keys, workers: started, clock, level, spans } = serving;
-    let Workers { pool, generator, shared, fingerprint } = started;
+    let Workers { pool, generator, shared, fingerprint, kv_events } = started;
     let config = loaded.config.clone();
     let health = Arc::new(Health::new(pool.clone()));
     let access = Arc::new(AtomicBool::new(config.logging.access));
@@ -84,6 +84,10 @@ pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, 
         store: store.clone(),
         batches: Arc::default(),
         max_file_bytes: config.max_file_bytes,
+        proxies: api::Proxies {
+            trusted: config.server.trusted_proxies.clone(),
+            objectives: config.server.objectives.clone().into(),
+        },
         drain: Arc::default(),
         canaries: Arc::default(),
         live: Arc::default(),
@@ -105,9 +109,11 @@ pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, 
         config: config.jobs,
         wake,
     };
-    let served = runtime.block_on(async {
+    let served: Result<End, Failure> = runtime.block_on(async {
         let mut signals = Signals::new().context("listening for signals")?;
         let hangups = Hangups::new().context("listening for signals")?;
+        // Before the first request, so that whoever listens from the beginning hears of the first block.
+        let telling = kv_events.start().await?;
         let (stop, stopped) = watch::channel(());
         let mut servers = Vec::new();
         let mut urls = Vec::new();
@@ -178,17 +184,21 @@ pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, 
             let _ = following.await;
             telemetry.close(&export).await;
         }
+        if let Some(telling) = telling {
+            telling.abort();
+            let _ = telling.await;
+        }
         // Every request has ended, so what it used is in the spool.
         if let Some(keeper) = keeper {
             let _ = timeout(FLUSH, keeper.end()).await;
         }
         let _ = timeout(FLUSH, store.close()).await;
-        anyhow::Ok(end)
+        Ok(end)
     });
     // Not waiting for what hangs.
     runtime.shutdown_background();
     tracing::info!(event = "stopped", "stopped");
-    Ok(served?)
+    served
 }
 
 /// For `POST /admin/reload`.

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::engine::cache_feed::{CacheFeed, Told};
 use crate::engine::command::EngineCommand;
 use crate::engine::control::Tuning;
 use crate::engine::core::{self, Core};
@@ -36,6 +37,8 @@ pub struct Shared {
     pub gate: Gate,
     /// Where ended traces go, if anywhere.
     pub export: Option<Export>,
+    /// Where loops tell what their caches hold, if anybody wants to know.
+    pub cache_feed: Option<mpsc::Sender<Told>>,
 }
 
 /// All that loops have in common.
@@ -75,7 +78,7 @@ impl Blueprint {
             let cores = (count > 1).then(|| Cores::new(share(threads, count, index)));
             let heartbeat = Arc::new(Heartbeat::default());
             let (blueprint, beat, executor, thread) = (self.clone(), heartbeat.clone(), executor.clone(), name.clone());
-            let start: Start = Arc::new(move || blueprint.run(&thread, cores, beat.clone(), executor()?));
+            let start: Start = Arc::new(move || blueprint.run(&thread, index, cores, beat.clone(), executor()?));
             let local = Local::start(heartbeat, start).map_err(|error| Failure::Input(error.into()))?;
             Ok((name, local))
         };
@@ -85,10 +88,14 @@ impl Blueprint {
     fn run<E: Executor>(
         &self,
         name: &str,
+        index: usize,
         cores: Option<Cores>,
         heartbeat: Arc<Heartbeat>,
         executor: E,
     ) -> Result<Run, String> {
+        let feed = self.shared.cache_feed.clone().map(|sender| CacheFeed::new(index, sender));
+        let core = Core::new(self.core, executor);
+        let core = if feed.is_some() { core.telling() } else { core };
         let gate = self.shared.gate.of_another_loop();
         let home = Home::new(HomeParts {
             tuning: self.tuning.clone(),
@@ -99,11 +106,12 @@ impl Blueprint {
             heartbeat: heartbeat.clone(),
         })
         .overlapping(self.overlap)
-        .exporting(self.shared.export.clone());
+        .exporting(self.shared.export.clone())
+        .feeding(feed);
         let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
         // Ready from here on: what comes before the thread's first turn waits in the channel.
         heartbeat.rest();
-        let (thread, ended) = spawn(name, cores, Core::new(self.core, executor), home, commands)?;
+        let (thread, ended) = spawn(name, cores, core, home, commands)?;
         Ok(Run { handle: EngineHandle::new(sender, gate), thread, ended })
     }
 }

@@ -1,6 +1,5 @@
 //! Takes the samples behind `/metrics/json/history`, and writes one of many to the store.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};

@@ -15,6 +15,7 @@ mod hub;
 mod inspect;
 mod keeper;
 mod keys;
+mod kv_events;
 mod listeners;
 mod logging;
 mod loops;

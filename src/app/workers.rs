@@ -11,7 +11,7 @@ use crate::workers::{Pool, PoolConfig, PoolParts, Upstream};
 
 use super::engine::{self, Engines};
 use super::loops::Shared;
-use super::{Failure, simulated};
+use super::{Failure, kv_events, simulated};
 
 /// What the HTTP face needs.
 pub struct Workers {
@@ -20,11 +20,15 @@ pub struct Workers {
     pub generator: Option<Generator>,
     pub shared: Shared,
     pub fingerprint: String,
+    /// What routers are told of the loops' caches, once there is a runtime to tell it on.
+    pub kv_events: kv_events::Pending,
 }
 
 pub fn start(config: &Config, clock: &Clock, export: Option<Export>) -> Result<Workers, Failure> {
     let gate = Gate::new(config.intake.capacity);
-    let shared = Shared { clock: clock.clone(), metrics: Metrics::with(&config.metrics), gate, export };
+    let (cache_feed, pending) = kv_events::prepare(config, clock);
+    let metrics = Metrics::with(&config.metrics);
+    let shared = Shared { clock: clock.clone(), metrics, gate, export, cache_feed };
     let engines = match config.workers.count {
         0 => None,
         _ if config.model.is_simulated() => Some(simulated::start(config, &shared)?),
@@ -49,7 +53,7 @@ pub fn start(config: &Config, clock: &Clock, export: Option<Export>) -> Result<W
     if let Some(generator) = &generator {
         shared.metrics.serves(generator.model_id());
     }
-    Ok(Workers { pool, generator, shared, fingerprint })
+    Ok(Workers { pool, generator, shared, fingerprint, kv_events: pending })
 }
 
 fn upstreams(config: &Config) -> Result<Vec<(String, Upstream)>, Failure> {

@@ -4,9 +4,11 @@
 
 mod cli;
 mod keys;
+mod kv_events;
 mod live;
 mod operator;
 mod place;
+mod proxies;
 mod raw;
 mod tools;
 mod values;
@@ -17,6 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use thiserror::Error;
 
 use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
@@ -24,7 +27,7 @@ use crate::jobs;
 use crate::keys::{self as api_keys, SecretSource};
 use crate::metrics::{self, Compat};
 use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions, Quantised};
-use crate::request::Pooling;
+use crate::request::{Pooling, Priority};
 use crate::scheduler::policy::{PolicyConfig, PolicyKind};
 use crate::scheduler::thermal::Thresholds;
 use crate::scheduler::{Preemption, Speculative};
@@ -33,6 +36,7 @@ use crate::text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
 use crate::units::Micros;
 
 pub use cli::{Command, DoctorFormat, InspectFormat};
+pub use kv_events::KvEventsConfig;
 pub use live::{Difference, Effect};
 pub use operator::{DbArgs, KeysArgs, UsageArgs};
 pub use place::Place;
@@ -51,6 +55,8 @@ pub struct Config {
     pub thermal: ThermalConfig,
     pub engine: EngineConfig,
     pub kv_cache: KvCacheConfig,
+    /// `None` tells nobody.
+    pub kv_events: Option<KvEventsConfig>,
     pub structured_output: StructuredOutputConfig,
     pub metrics: metrics::Config,
     pub workers: WorkersConfig,
@@ -85,6 +91,10 @@ pub struct ServerConfig {
     pub origins: Option<Vec<String>>,
     /// Told to end, the server takes requests for so long, not ready.
     pub drain_delay: Duration,
+    /// Whose headers about tenant, objective and speed count.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Objectives of gateways and what they stand for.
+    pub objectives: Vec<(String, Priority)>,
 }
 
 /// PEM files.
@@ -223,7 +233,6 @@ impl ConfigError {
             ConfigError::Syntax { place, .. } => Some(*place),
             ConfigError::Contradiction { place, .. } => *place,
             ConfigError::UnknownKey { origin, .. }
-            | ConfigError::NotYet { origin, .. }
             | ConfigError::BadValue { origin, .. } => origin.place(),
             ConfigError::File { .. } | ConfigError::OpenToOthers { .. } => None,
         }
@@ -325,6 +334,7 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
             memory_bytes: read.gib("kv_cache.memory")?,
             prefix_caching: read.boolean("kv_cache.prefix_caching")?,
         },
+        kv_events: kv_events::kv_events(read)?,
         structured_output: StructuredOutputConfig {
             max_bytes: read.integer("structured_output.max_bytes")? as usize,
             compile_timeout: read.duration("structured_output.compile_timeout")?,
@@ -358,7 +368,7 @@ fn metrics_config(read: &Reader) -> Result<metrics::Config, ConfigError> {
     };
     if config.retention < config.interval {
         let message = "is shorter than metrics.collection_interval".to_owned();
-        return Err(ConfigError::Contradiction { section: "metrics", param: "history_retention", message });
+        return Err(read.contradiction("metrics", "history_retention", message));
     }
     Ok(config)
 }
@@ -398,7 +408,7 @@ fn keys_config(read: &Reader) -> Result<api_keys::Config, ConfigError> {
     let required = read.boolean("keys.required")?;
     if required && read.text("store.url") == "memory" {
         let message = "keys are made by `forebay keys create` in a store that is kept; set store.url".to_owned();
-        return Err(ConfigError::Contradiction { section: "keys", param: "required", message });
+        return Err(read.contradiction("keys", "required", message));
     }
     let secret = match (read.text("keys.secret"), read.text("keys.secret_file")) {
         ("", "") => SecretSource::BesideStore,
@@ -406,7 +416,7 @@ fn keys_config(read: &Reader) -> Result<api_keys::Config, ConfigError> {
         (text, "") => SecretSource::Text(text.into()),
         _ => {
             let message = "keys.secret_file says the same; set one of them".to_owned();
-            return Err(ConfigError::Contradiction { section: "keys", param: "secret", message });
+            return Err(read.contradiction("keys", "secret", message));
         }
     };
     Ok(api_keys::Config {
@@ -432,7 +442,7 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
         ("", "") => None,
         ("", _) | (_, "") => {
             let message = "server.tls_key and server.tls_cert need each other".to_owned();
-            return Err(ConfigError::Contradiction { section: "server", param: "tls_cert", message });
+            return Err(read.contradiction("server", "tls_cert", message));
         }
         (cert, key) => Some(TlsFiles { cert: cert.into(), key: key.into() }),
     };
@@ -461,6 +471,8 @@ fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
         unix_socket: Some(read.text("server.unix_socket")).filter(|path| !path.is_empty()).map(PathBuf::from),
         tls,
         origins,
+        trusted_proxies: proxies::trusted(read)?,
+        objectives: proxies::objectives(read)?,
     })
 }
 

@@ -231,3 +231,45 @@ fn help_shows_each_flags_default_and_variable() {
     }
     assert!(help.contains("[default: 8080"), "{help}");
 }
+
+#[test]
+fn proxies_are_networks_or_addresses_and_objectives_have_a_priority() {
+    let server = |name: &str, value: &str| load_all(None, &[(name, value)], &[]).map(|loaded| loaded.config.server);
+    let trusted = |value: &str| server("FOREBAY__SERVER__TRUSTED_PROXIES", value).map(|server| server.trusted_proxies);
+    let texts = |value: &str| trusted(value).expect("valid").iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(texts("10.0.0.0/8, 192.168.1.7, fd00::/8"), ["10.0.0.0/8", "192.168.1.7/32", "fd00::/8"]);
+    assert_eq!(texts(""), [""; 0], "nobody");
+    assert_eq!(load_all(None, &[], &[]).expect("valid").config.server.trusted_proxies.len(), 2, "this machine");
+    for bad in ["10.0.0.0/33", "gateway", "10.0.0.0/8,x"] {
+        assert!(trusted(bad).expect_err(bad).to_string().contains("server.trusted_proxies"));
+    }
+    let objectives = |value: &str| server("FOREBAY__SERVER__OBJECTIVES", value).map(|server| server.objectives);
+    let expected = [("chat".to_owned(), Priority::High), ("nightly".to_owned(), Priority::Batch)];
+    assert_eq!(objectives("chat=high, nightly=batch").expect("valid"), expected);
+    for bad in ["chat", "chat=soon", "=high", "chat=high,chat=low"] {
+        assert!(objectives(bad).expect_err(bad).to_string().contains("server.objectives"));
+    }
+}
+
+#[test]
+#[cfg(feature = "kv-events")]
+fn kv_events_need_an_address_and_a_cache() {
+    let told = |args: &[&str], variables: &[(&str, &str)]| load_all(None, variables, args).map(|l| l.config.kv_events);
+    assert_eq!(told(&[], &[]).expect("valid"), None);
+    let told_to = told(&["--kv-events", "tcp://*:5557"], &[]).expect("valid").expect("somebody");
+    assert_eq!((told_to.endpoint.as_str(), told_to.replay_endpoint, told_to.queue_size), ("tcp://*:5557", None, 1024));
+    for bad in ["5557", "tcp://5557", "tcp://*", "ipc:///tmp/x", "tcp://:5557", "tcp://*:65536"] {
+        assert!(told(&["--kv-events", bad], &[]).expect_err(bad).to_string().contains("kv_events.endpoint"));
+    }
+    let message = told(&["--kv-events-replay", "tcp://*:5558"], &[]).expect_err("a replay of nothing").to_string();
+    assert!(message.contains("kv_events.replay_endpoint"), "{message}");
+    let off = [("FOREBAY__KV_CACHE__PREFIX_CACHING", "false")];
+    assert!(told(&["--kv-events", "tcp://*:5557"], &off).is_err());
+}
+
+#[test]
+#[cfg(not(feature = "kv-events"))]
+fn kv_events_need_their_feature() {
+    let message = refused(None, &[], &["--kv-events", "tcp://*:5557"]);
+    assert!(message.contains("kv_events.endpoint") && message.contains("feature kv-events"), "{message}");
+}

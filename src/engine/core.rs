@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::kv::BlockPool;
+use crate::kv::{BlockPool, Change};
 use crate::report::{BlockUse, Decision, Fate, Miss, POSITIONS, SequenceView, Snapshot, StepFacts, StepReport};
 use crate::request::{Event, Request, RequestError};
 use crate::scheduler::thermal::Level;
@@ -42,6 +42,8 @@ pub struct Core<E> {
     lesson: Option<(StepLoad, Micros)>,
     /// How long the model computed in the call under way.
     computed: Option<Micros>,
+    /// Whether somebody asks what the cache holds.
+    telling: bool,
 }
 
 /// The core at a glance, for those who stay home while it is away.
@@ -79,7 +81,25 @@ impl<E: Executor> Core<E> {
             reran: false,
             lesson: None,
             computed: None,
+            telling: false,
         }
+    }
+
+    /// Keeps what the prefix cache comes to hold and loses until [`Core::cache_changes`] takes it.
+    pub fn telling(mut self) -> Core<E> {
+        self.telling = true;
+        self.pool.record();
+        self
+    }
+
+    /// What the cache came to hold and lost since this was last asked.
+    pub fn cache_changes(&mut self) -> Vec<Change> {
+        self.pool.changes()
+    }
+
+    /// The same for whoever missed some: all that it holds.
+    pub fn cache_contents(&mut self) -> Vec<Change> {
+        self.pool.contents()
     }
 
     /// Other limits or another policy, from the next plan on.
@@ -255,6 +275,9 @@ impl<E: Executor> Core<E> {
         let broken = std::mem::replace(&mut self.scheduler, Scheduler::new(self.config.scheduler));
         self.scheduler.set_thermal(self.thermal);
         let pool = std::mem::replace(&mut self.pool, BlockPool::new(self.config.num_blocks, self.config.block_size));
+        if self.telling {
+            self.pool.record();
+        }
         // Their block tables no longer add up; dropping them would trip over that, and they hold no memory to speak of.
         std::mem::forget((broken, pool));
         let ended: BTreeSet<SeqId> = ended(report).collect();

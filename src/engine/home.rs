@@ -14,6 +14,7 @@ use crate::scheduler::thermal::{Level, Thresholds};
 use crate::scheduler::{Outlook, PlannedAhead, StepPlan};
 use crate::units::{Micros, SeqId};
 
+use super::cache_feed::CacheFeed;
 use super::command::{Accepted, EngineCommand, Submission};
 use super::control::{Change, Changed, Group, Retuning, Tuning};
 use super::core::Core;
@@ -47,6 +48,8 @@ pub struct Home {
     pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) heartbeat: Arc<Heartbeat>,
+    /// Who hears what the prefix cache holds.
+    cache_feed: Option<CacheFeed>,
     /// Whether what can be done while a step runs is done then, or before the next one leaves.
     pub(super) overlap: bool,
     /// What the last call brought, until the clients have heard it.
@@ -113,6 +116,7 @@ impl Home {
             clock,
             metrics,
             heartbeat,
+            cache_feed: None,
             overlap: true,
             undelivered: None,
             outlook: None,
@@ -149,6 +153,11 @@ impl Home {
     /// Traces of sequences that end are offered there.
     pub fn exporting(self, export: Option<Export>) -> Home {
         Home { export, ..self }
+    }
+
+    /// Tells what the prefix cache holds from now on; the core must be [`Core::telling`].
+    pub fn feeding(self, cache_feed: Option<CacheFeed>) -> Home {
+        Home { cache_feed, ..self }
     }
 
     /// Whether the next step is planned, and the last one delivered, while one runs. Changes no answer.
@@ -302,6 +311,9 @@ impl Home {
         if !std::mem::take(&mut self.looked_for_gone) {
             self.let_go();
         }
+        if let Some(feed) = &mut self.cache_feed {
+            feed.offer(core);
+        }
         let orders = self.inbox.take_orders();
         for seq in orders.aborts {
             core.abort(seq);
@@ -420,7 +432,8 @@ impl Home {
     /// How long until something is due without a command.
     pub fn until_due(&self) -> Option<Micros> {
         let now = self.clock.now();
-        Some(self.inbox.wake_at(now, self.measured.ttft.recent_p99())?.since(now))
+        let timer = self.inbox.wake_at(now, self.measured.ttft.recent_p99()).map(|at| at.since(now));
+        timer.into_iter().chain(self.cache_feed.as_ref().and_then(CacheFeed::until_retry)).min()
     }
 
     /// The last turn: everyone who is still there hears why.

@@ -153,7 +153,7 @@ impl Traces {
 
     /// Ended ones, the newest first.
     pub fn ended(&self) -> impl Iterator<Item = &Trace> {
-        self.ended.iter().rev()
+        self.ended.iter().rev().map(Arc::as_ref)
     }
 
     /// Live sequences of a request.

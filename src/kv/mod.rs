@@ -8,11 +8,13 @@
 //! ```
 
 mod block_table;
+mod change;
 mod pool;
 mod prefix;
 mod uses;
 
 pub use block_table::BlockTable;
+pub use change::Change;
 pub use pool::{Block, BlockPool, OutOfBlocks, Reused};
 pub use prefix::Node;
 

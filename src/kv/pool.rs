@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::units::{BlockId, TokenId};
 
 use super::BlockTable;
+use super::change::Change;
 use super::prefix::{Node, Prefixes};
 
 /// A reference to a physical block. Neither `Copy` nor `Clone`: every handle came from [`BlockPool::take`] or
@@ -144,6 +145,21 @@ impl BlockPool {
         if longest < tokens.len() {
             self.prefixes.publish(parent, tokens, block.0);
         }
+    }
+
+    /// Remembers what its full blocks come to hold and lose, for [`BlockPool::changes`]; whoever asks for it must go on asking.
+    pub fn record(&mut self) {
+        self.prefixes.record(self.block_size);
+    }
+
+    /// What can be found since this was last asked, and what no longer can, in order. Nothing where nothing is recorded.
+    pub fn changes(&mut self) -> Vec<Change> {
+        self.prefixes.changes()
+    }
+
+    /// All that can be found, for whoever missed changes; they are settled with it.
+    pub fn contents(&mut self) -> Vec<Change> {
+        self.prefixes.contents()
     }
 
     /// Blocks that can be taken.

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use crate::units::{BlockId, TokenId};
 
+use super::change::Change;
+
 /// How many siblings are looked at for a common beginning; with more, only the newest are.
 const MOST_SIBLINGS: usize = 32;
 
@@ -31,6 +33,8 @@ pub(super) struct Prefixes {
     /// Blocks right below a node, oldest first.
     children: HashMap<Node, Vec<BlockId>>,
     nodes: u64,
+    /// What happened to full blocks, of so many tokens, since it was last asked; `None` where nobody asks.
+    told: Option<(usize, Vec<Change>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -76,6 +80,9 @@ impl Prefixes {
         self.nodes += 1;
         self.found.insert(key.clone(), Found { block, node: self.nodes });
         self.children.entry(key.parent.clone()).or_default().push(block);
+        let node = self.nodes;
+        let stored = || Change::Stored { node, parent: key.parent.clone(), tokens: key.tokens.clone() };
+        self.tell(tokens.len(), stored);
         self.keys.insert(block, key);
         Node::Block(self.nodes)
     }
@@ -87,7 +94,9 @@ impl Prefixes {
     /// `block` is about to hold something else.
     pub fn evict(&mut self, block: BlockId) {
         let Some(key) = self.keys.remove(&block) else { return };
-        self.found.remove(&key);
+        if let Some(found) = self.found.remove(&key) {
+            self.tell(key.tokens.len(), || Change::Removed { node: found.node });
+        }
         if let Some(siblings) = self.children.get_mut(&key.parent) {
             siblings.retain(|sibling| *sibling != block);
             if siblings.is_empty() {
@@ -98,5 +107,38 @@ impl Prefixes {
 
     pub fn len(&self) -> usize {
         self.keys.len()
+    }
+
+    /// Keeps what happens to blocks of `block_size` tokens from now on.
+    pub fn record(&mut self, block_size: usize) {
+        self.told = Some((block_size, vec![Change::Cleared]));
+    }
+
+    /// What happened since this was last asked.
+    pub fn changes(&mut self) -> Vec<Change> {
+        self.told.as_mut().map(|(_, changes)| std::mem::take(changes)).unwrap_or_default()
+    }
+
+    /// All that is there, as if told for the first time: parents before what hangs below them. What happened before need not be
+    /// asked for any more.
+    pub fn contents(&mut self) -> Vec<Change> {
+        let Some((full, changes)) = &mut self.told else { return Vec::new() };
+        changes.clear();
+        let stored = |(key, found): (&Key, &Found)| {
+            (key.tokens.len() == *full).then(|| (found.node, key.parent.clone(), key.tokens.clone()))
+        };
+        let mut blocks: Vec<_> = self.found.iter().filter_map(stored).collect();
+        // Numbers grow, and a parent is older than its children.
+        blocks.sort_unstable_by_key(|(node, ..)| *node);
+        let stored = blocks.into_iter().map(|(node, parent, tokens)| Change::Stored { node, parent, tokens });
+        std::iter::once(Change::Cleared).chain(stored).collect()
+    }
+
+    fn tell(&mut self, tokens: usize, change: impl FnOnce() -> Change) {
+        if let Some((full, changes)) = &mut self.told
+            && tokens == *full
+        {
+            changes.push(change());
+        }
     }
 }

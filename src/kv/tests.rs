@@ -164,6 +164,32 @@ fn the_longest_unused_goes_first_and_ends_before_beginnings() {
 }
 
 #[test]
+fn changes_of_full_blocks_are_told_once_and_all_of_them_anew() {
+    let mut pool = BlockPool::new(3, 2);
+    let mut unheard = BlockPool::new(3, 2);
+    cached(0, &[1, 2, 3], &mut unheard);
+    assert_eq!((unheard.changes(), unheard.contents()), (vec![], vec![]), "nobody asked");
+    pool.record();
+    cached(0, &[1, 2, 3, 4, 5], &mut pool);
+    let stored = |node, parent, tokens: [u32; 2]| Change::Stored { node, parent, tokens: tokens.into() };
+    let both = [stored(1, root(0), [1, 2]), stored(2, Node::Block(1), [3, 4])];
+    assert_eq!(pool.changes(), [&[Change::Cleared][..], &both].concat(), "not the rest");
+    assert_eq!(pool.changes(), []);
+    // The rest goes first, and was never told of; then the end before the beginning.
+    cached(1, &[7, 7, 8, 8], &mut pool);
+    let new = [stored(4, root(1), [7, 7]), stored(5, Node::Block(4), [8, 8])];
+    let heard = pool.changes();
+    assert_eq!(heard.len(), 3, "{heard:?}");
+    assert!(
+        heard.contains(&Change::Removed { node: 2 }) && new.iter().all(|change| heard.contains(change)),
+        "{heard:?}"
+    );
+    let everything = [&[Change::Cleared, both[0].clone()][..], &new].concat();
+    assert_eq!(pool.contents(), everything);
+    assert_eq!(pool.changes(), [], "it is settled");
+}
+
+#[test]
 fn held_blocks_are_never_given_to_others() {
     let mut pool = BlockPool::new(3, 4);
     let a: Vec<u32> = (0..9).collect();

@@ -73,6 +73,11 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     Ok(response)
 }
 
+/// The requests that a body makes, and what of it is ignored.
+pub fn raws(state: &State, head: &Head, fields: Fields) -> Result<(Vec<RawRequest>, Vec<String>), RequestError> {
+    parse(state, head, fields).map(|asked| (asked.raws, asked.ignored))
+}
+
 fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, RequestError> {
     let adapter = check_model(state, &mut fields)?;
     let prompts = prompts("prompt", fields.take("prompt"), MAX_PROMPTS)?;

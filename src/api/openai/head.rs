@@ -10,13 +10,14 @@ use uuid::Uuid;
 use super::params::{Fields, wrong};
 use crate::api::access::{Identity, Owner};
 use crate::api::journey::Journey;
+use crate::api::proxies::{FAIRNESS_IDS, OBJECTIVES, SLO_TPOT, SLO_TTFT};
 use crate::api::{State, replay};
 use crate::request::{Origin, Payer, Priority, RawRequest, RequestError};
 use crate::units::Micros;
 
-/// Whom the fair share counts a request for, as gateways name it (Gateway API Inference Extension, llm-d).
-const FAIRNESS_IDS: [&str; 2] = ["x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id"];
 const LONGEST_TENANT: usize = 256;
+/// A day, as for the field.
+const LONGEST_SLO_MS: f64 = 86_400_000.0;
 
 /// Read before the body is.
 #[derive(Clone, Debug)]
@@ -37,6 +38,12 @@ pub struct Head {
     priority: Option<Priority>,
     /// Whose key it came with.
     identity: Option<Identity>,
+    /// A gateway's word on the priority.
+    objective: Option<Priority>,
+    /// A gateway's word on the time until the first token, and for each one after, in milliseconds.
+    slo: Option<(f64, f64)>,
+    /// Headers that could not be acted on.
+    ignored: Vec<&'static str>,
 }
 
 impl Head {
@@ -54,6 +61,24 @@ impl Head {
         for name in FAIRNESS_IDS {
             fairness_id = fairness_id.or(checked_tenant(name, text(name)?)?);
         }
+        let mut ignored = Vec::new();
+        let mut objective = None;
+        for name in OBJECTIVES {
+            let Some(asked) = text(name)? else { continue };
+            match state.proxies.priority(&asked) {
+                Some(priority) => objective = objective.or(Some(priority)),
+                // The gateway knows objectives that concern only itself.
+                None => ignored.push(name),
+            }
+        }
+        let slo = match (millis(SLO_TTFT, text(SLO_TTFT)?)?, millis(SLO_TPOT, text(SLO_TPOT)?)?) {
+            (Some(first), Some(each)) => Some((first, each)),
+            // By which time all of it must be there, one of them does not tell.
+            (first, each) => {
+                ignored.extend(first.map(|_| SLO_TTFT).into_iter().chain(each.map(|_| SLO_TPOT)));
+                None
+            }
+        };
         let priority = text("x-priority")?.map(|text| priority("x-priority", &spelled(text))).transpose()?;
         let id = format!("{prefix}{}", Uuid::new_v4().simple());
         journey.iter().for_each(|journey| journey.answers_as(&id));
@@ -68,16 +93,19 @@ impl Head {
             fairness_id,
             priority,
             identity: request.extensions().get().cloned(),
+            objective,
+            slo,
+            ignored,
         })
     }
 
-    /// Completes `raw` with what the head and these fields of the body say. A gateway's header goes before `user`, the
-    /// field `priority` before its header. A key is a tenant whatever either says, but for a batch, which is one of its own.
+    /// Completes `raw`, whose `max_tokens` are known, with what the head and these fields of the body say. A gateway's headers
+    /// go before `user` and `priority`, the field `priority` before its header. A key is a tenant whatever either says, but for a batch, which is one of its own.
     pub fn complete(&self, fields: &mut Fields, raw: &mut RawRequest) -> Result<(), RequestError> {
         let user = checked_tenant("user", fields.string("user")?)?;
         let tier = service_tier(fields)?;
         let asked = fields.take("priority").map(|value| priority("priority", &value)).transpose()?;
-        let stated = asked.or(self.priority).or(tier);
+        let stated = self.objective.or(asked).or(self.priority).or(tier);
         raw.priority = match &self.identity {
             Some(identity) => identity.priority(stated)?,
             None => stated.unwrap_or_default(),
@@ -89,6 +117,16 @@ impl Head {
             Some(identity) if !identity.for_batch => Some(identity.holder.key.id.clone()),
             _ => self.fairness_id.clone().or(user),
         };
+        self.ignored.iter().for_each(|name| fields.ignore(*name));
+        match (self.slo, raw.max_tokens) {
+            (Some((first, each)), Some(tokens @ 1..)) => {
+                // As long as the longest answer may take; out of range is as good as never.
+                let whole = (first + each * (tokens - 1) as f64).ceil().clamp(1.0, LONGEST_SLO_MS) as i64;
+                raw.deadline_ms = Some(raw.deadline_ms.map_or(whole, |deadline| deadline.min(whole)));
+            }
+            (Some(_), _) => [SLO_TTFT, SLO_TPOT].into_iter().for_each(|name| fields.ignore(name)),
+            (None, _) => {}
+        }
         raw.origin = Origin {
             id: self.id.as_str().into(),
             tenant: tenant.unwrap_or_default().into(),
@@ -165,6 +203,13 @@ fn checked_tenant(param: &str, tenant: Option<String>) -> Result<Option<String>,
         }
         other => Ok(other),
     }
+}
+
+/// A positive number of milliseconds.
+fn millis(name: &str, text: Option<String>) -> Result<Option<f64>, RequestError> {
+    let Some(text) = text else { return Ok(None) };
+    let number = text.parse::<f64>().ok().filter(|ms| ms.is_finite() && *ms > 0.0);
+    number.map(Some).ok_or_else(|| RequestError::invalid(name, "must be a positive number of milliseconds"))
 }
 
 /// A header's number is a number.

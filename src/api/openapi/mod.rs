@@ -34,6 +34,7 @@ pub use page::page;
         openai::responses::handle,
         openai::responses::input_tokens,
         openai::render::render,
+        openai::render::render_completion,
         openai::render::input_tokens,
         anthropic::handle,
         anthropic::count_tokens,

@@ -17,12 +17,25 @@ pub struct RequestHeaders {
     /// `critical`, `high`, `normal`, `low`, `batch` or an integer; the body's `priority` goes before it.
     #[param(rename = "x-priority")]
     priority: Option<String>,
-    /// Whom the fair share counts the request for; goes before `user`.
-    #[param(rename = "x-gateway-inference-fairness-id")]
-    fairness_id: Option<String>,
-    /// The same, by its other name.
+    /// Whom the fair share counts the request for; goes before `user`. This and the following count only from
+    /// `server.trusted_proxies`; from others they are named in `x-ignored-params`.
     #[param(rename = "x-llm-d-inference-fairness-id")]
-    llm_d_fairness_id: Option<String>,
+    fairness_id: Option<String>,
+    /// The same, by its old name.
+    #[param(rename = "x-gateway-inference-fairness-id")]
+    old_fairness_id: Option<String>,
+    /// A priority's name, or one of `server.objectives`; goes before `priority`.
+    #[param(rename = "x-llm-d-inference-objective")]
+    objective: Option<String>,
+    /// The same, by its old name.
+    #[param(rename = "x-gateway-inference-objective")]
+    old_objective: Option<String>,
+    /// Milliseconds until the first token. Both of these and `max_tokens` make a deadline for the whole answer.
+    #[param(rename = "x-llm-d-slo-ttft-ms")]
+    slo_ttft_ms: Option<f64>,
+    /// Milliseconds for each token after the first.
+    #[param(rename = "x-llm-d-slo-tpot-ms")]
+    slo_tpot_ms: Option<f64>,
     /// `1` adds `forebay_trace`: how the request was scheduled.
     #[param(rename = "x-forebay-trace")]
     trace: Option<String>,

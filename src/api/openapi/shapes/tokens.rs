@@ -63,3 +63,16 @@ pub struct Rendered {
     count: usize,
     max_model_len: u32,
 }
+
+/// What the model would read of one prompt.
+#[derive(ToSchema)]
+pub struct RenderedPrompt {
+    /// `completion.render`.
+    object: String,
+    model: String,
+    /// Special tokens spelled out.
+    prompt: String,
+    token_ids: Vec<u32>,
+    count: usize,
+    max_model_len: u32,
+}
