@@ -92,11 +92,6 @@ pub struct Named {
 }
 
 impl Listeners {
-    /// Of the main one.
-    pub fn port(&self) -> u16 {
-        self.main.local_addr().map_or(0, |address| address.port())
-    }
-
     /// Within a runtime. The main one first.
     pub fn open(self) -> anyhow::Result<Vec<Named>> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };

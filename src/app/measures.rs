@@ -35,7 +35,7 @@ async fn write(front: &Front, since_ms: i64, oldest_ms: i64) {
     }
 }
 
-/// The host's name and the port.
+/// The host's name and the port as it is configured, so that a server which is begun again is the same.
 pub fn instance(port: u16) -> String {
     let name =
         std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::fs::read_to_string("/etc/hostname"));
