@@ -14,6 +14,7 @@ const CHARTS = [
   {
     title: "Requests by priority",
     stacked: true,
+    whole: true,
     series: PRIORITIES.map((name, at) => [name, `s${at + 1}`, (m) => sum(m.requests?.[name])]),
     write: count,
   },
@@ -52,7 +53,8 @@ const CHARTS = [
       ["with content", "l3", (m) => share(m.kv, (kv) => kv.cached)],
     ],
     fill: true,
-    top: 1,
+    least: 0.1,
+    most: 1,
     write: percent,
   },
 ];
@@ -147,10 +149,9 @@ function stacked(columns) {
 }
 
 function range(chart, [, ...columns]) {
-  if (chart.top) return { min: 0, max: chart.top };
-  let most = 0;
+  let most = chart.least ?? 0;
   for (const column of columns) for (const value of column) if (value > most) most = value;
-  return { min: 0, max: most ? most * 1.12 : 1 };
+  return { min: 0, max: most ? Math.min(most * 1.12, chart.most ?? Infinity) : 1 };
 }
 
 function options(chart, width, onCursor) {
@@ -177,7 +178,9 @@ function options(chart, width, onCursor) {
       },
       {
         stroke: ink, font, size: 54, gap: 6, grid, ticks: { show: false }, space: 34,
-        values: (_, splits) => splits.map((value) => chart.write(value).replace(".0 ", " ")),
+        // Nobody is half a request.
+        incrs: chart.whole ? [1, 2, 5].flatMap((n) => [n, n * 10, n * 100, n * 1_000]).sort((a, b) => a - b) : undefined,
+        values: (_, splits) => splits.map((value) => chart.write(value).replace(/\.0+ /, " ")),
       },
     ],
     series: [

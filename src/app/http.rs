@@ -20,9 +20,9 @@ use crate::store::Store;
 use crate::telemetry::Telemetry;
 use crate::workers;
 
-use super::listeners::{Listeners, Named};
-use super::keeper::Keeper;
 use super::ending::{self, End, Patience};
+use super::keeper::Keeper;
+use super::listeners::{Listeners, Named};
 use super::logging::Level;
 use super::reload::{Reloader, ReloaderParts};
 use super::signals::{Hangups, Signals};

@@ -3,6 +3,8 @@
 //! Precedence: flags, environment (`FOREBAY__SERVER__PORT`), file, defaults. `keys` is the table that all of it reads.
 
 mod cli;
+mod engine;
+mod error;
 mod keys;
 mod kv_events;
 mod live;
@@ -10,37 +12,36 @@ mod operator;
 mod place;
 mod proxies;
 mod raw;
+mod server;
+mod telling;
 mod tools;
 mod values;
 mod workers;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::IpNet;
-use thiserror::Error;
-
-use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
+use crate::intake;
 use crate::jobs;
-use crate::keys::{self as api_keys, SecretSource};
-use crate::metrics::{self, Compat};
+use crate::keys as api_keys;
+use crate::metrics;
 use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions, Quantised};
-use crate::request::{Pooling, Priority};
-use crate::scheduler::policy::{PolicyConfig, PolicyKind};
-use crate::scheduler::thermal::Thresholds;
-use crate::scheduler::{Preemption, Speculative};
+use crate::request::Pooling;
+use crate::scheduler::policy::PolicyConfig;
 use crate::store::{self, Location};
 use crate::text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
-use crate::units::Micros;
 
 pub use cli::{Command, DoctorFormat, InspectFormat};
+pub use engine::{EngineConfig, ThermalConfig};
+pub use error::ConfigError;
 pub use kv_events::KvEventsConfig;
 pub use live::{Difference, Effect};
 pub use operator::{DbArgs, KeysArgs, UsageArgs};
 pub use place::Place;
-use raw::{Merged, Origin};
+use raw::Merged;
+pub use server::{AdminAccess, ServerConfig, TlsFiles};
+pub use telling::{LogFormat, LoggingConfig, TracingConfig};
 pub use tools::{BenchArgs, CalibrateArgs, SimulateArgs, TargetArgs};
 use values::Reader;
 pub use workers::{Simulated, WorkersConfig};
@@ -70,49 +71,6 @@ pub struct Config {
 }
 
 #[derive(Clone, Debug)]
-pub struct ServerConfig {
-    pub host: IpAddr,
-    pub port: u16,
-    /// A body must arrive within.
-    pub read_timeout: Duration,
-    /// A client may take nothing for so long.
-    pub write_timeout: Duration,
-    /// A request's head must arrive within.
-    pub header_timeout: Duration,
-    pub max_body_bytes: usize,
-    pub max_connections: usize,
-    pub admin: AdminAccess,
-    /// The operator's own listener; without it the main one leads to everything.
-    pub admin_listen: Option<SocketAddr>,
-    /// A socket of the file system that leads where the main listener does.
-    pub unix_socket: Option<PathBuf>,
-    pub tls: Option<TlsFiles>,
-    /// Pages of other origins that may ask.
-    pub origins: Option<Vec<String>>,
-    /// Told to end, the server takes requests for so long, not ready.
-    pub drain_delay: Duration,
-    /// Whose headers about tenant, objective and speed count.
-    pub trusted_proxies: Vec<IpNet>,
-    /// Objectives of gateways and what they stand for.
-    pub objectives: Vec<(String, Priority)>,
-}
-
-/// PEM files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    pub cert: PathBuf,
-    pub key: PathBuf,
-}
-
-/// Who may use `/admin`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdminAccess {
-    Loopback,
-    Any,
-    Off,
-}
-
-#[derive(Clone, Debug)]
 pub struct ModelConfig {
     /// As the user wrote it: empty, a path, a hub id, or [`ModelConfig::SIMULATED`]; `app` resolves it.
     pub reference: String,
@@ -137,34 +95,6 @@ impl ModelConfig {
 }
 
 #[derive(Clone, Debug)]
-pub struct ThermalConfig {
-    /// A folder of thermal zones; `None` reads none.
-    pub path: Option<PathBuf>,
-    pub interval: Duration,
-    pub thresholds: Thresholds,
-}
-
-#[derive(Clone, Debug)]
-pub struct EngineConfig {
-    pub max_num_seqs: usize,
-    pub max_num_batched_tokens: usize,
-    /// `None` is the model's context.
-    pub max_model_len: Option<u32>,
-    pub preemption: Preemption,
-    /// How long prefills may keep running streams waiting; `None` is for ever.
-    pub max_stall: Option<Micros>,
-    pub multi_step_count: usize,
-    /// Whether the next step is planned while one runs.
-    pub overlap: bool,
-    /// `None` is what the container may use.
-    pub threads: Option<usize>,
-    pub drain_timeout: Duration,
-    pub stall_timeout: Duration,
-    /// Whether decodes carry guesses at how they go on.
-    pub speculative: Speculative,
-}
-
-#[derive(Clone, Debug)]
 pub struct KvCacheConfig {
     /// Tokens per block.
     pub block_size: usize,
@@ -181,62 +111,6 @@ pub struct StructuredOutputConfig {
     pub compile_timeout: Duration,
     /// Compiled grammars that are kept.
     pub cache_entries: usize,
-}
-
-#[derive(Clone, Debug)]
-pub struct LoggingConfig {
-    pub level: String,
-    pub format: LogFormat,
-    /// Whether each request is told of.
-    pub access: bool,
-}
-
-/// Where spans go; what is not here is in OpenTelemetry's own variables.
-#[derive(Clone, Debug)]
-pub struct TracingConfig {
-    /// `None` is what `OTEL_EXPORTER_OTLP_ENDPOINT` says, and nowhere without it.
-    pub endpoint: Option<String>,
-    /// Of requests that bring no decision of their own.
-    pub sample: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    Auto,
-    Pretty,
-    Json,
-}
-
-/// What is wrong with what the user wrote.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    #[error("unknown key {key} ({origin}){}", similar.map(|key| format!("; did you mean {key}?")).unwrap_or_default())]
-    UnknownKey { key: String, origin: Origin, similar: Option<&'static str> },
-    #[error("{key} = {value:?} ({origin}) is not allowed: it must be {allowed}")]
-    BadValue { key: &'static str, value: String, origin: Origin, allowed: String },
-    #[error("{section}.{param}{} contradicts another key: {message}", place.map(|at| format!(" (line {at})")).unwrap_or_default())]
-    Contradiction { section: &'static str, param: &'static str, message: String, place: Option<Place> },
-    #[error("{}:{place}: {message}", path.display())]
-    Syntax { path: PathBuf, place: Place, message: String },
-    #[error("{}: {message}", path.display())]
-    File { path: PathBuf, message: String },
-    #[error(
-        "others can reach {host}, and nobody is asked for an API key: set keys.required (--require-keys), or server.insecure (--insecure) if that is meant"
-    )]
-    OpenToOthers { host: IpAddr },
-}
-
-impl ConfigError {
-    /// Where in the file, if it is the file's mistake.
-    pub fn place(&self) -> Option<Place> {
-        match self {
-            ConfigError::Syntax { place, .. } => Some(*place),
-            ConfigError::Contradiction { place, .. } => *place,
-            ConfigError::UnknownKey { origin, .. }
-            | ConfigError::BadValue { origin, .. } => origin.place(),
-            ConfigError::File { .. } | ConfigError::OpenToOthers { .. } => None,
-        }
-    }
 }
 
 /// A configuration and where its values came from.
@@ -282,7 +156,8 @@ pub fn from_args() -> Result<(Command, Loaded), ConfigError> {
         | Command::Simulate(_)
         | Command::Keys(_)
         | Command::Usage(_)
-        | Command::Db(_) | Command::Doctor { .. } => environment(),
+        | Command::Db(_)
+        | Command::Doctor { .. } => environment(),
     };
     let loaded = match (load(parsed.file.as_deref(), environment, &parsed.flags), &mut parsed.command) {
         (Err(error), Command::Doctor { mistake, .. }) => {
@@ -322,13 +197,13 @@ fn load(
 fn typed(read: &Reader) -> Result<Config, ConfigError> {
     let model = model(read)?;
     Ok(Config {
-        server: server(read)?,
+        server: server::server(read)?,
         workers: workers::workers(read, &model.reference)?,
         model,
-        intake: intake(read)?,
-        policy: policy(read)?,
-        thermal: thermal(read)?,
-        engine: engine(read)?,
+        intake: engine::intake(read)?,
+        policy: engine::policy(read)?,
+        thermal: engine::thermal(read)?,
+        engine: engine::engine(read)?,
         kv_cache: KvCacheConfig {
             block_size: read.integer("kv_cache.block_size")? as usize,
             memory_bytes: read.gib("kv_cache.memory")?,
@@ -340,60 +215,14 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
             compile_timeout: read.duration("structured_output.compile_timeout")?,
             cache_entries: read.integer("structured_output.cache_entries")? as usize,
         },
-        metrics: metrics_config(read)?,
+        metrics: telling::metrics(read)?,
         store: store_config(read)?,
-        keys: keys_config(read)?,
+        keys: server::keys(read)?,
         jobs: jobs::Config { concurrency: read.integer("batches.concurrency")? as usize },
         max_file_bytes: read.integer("batches.max_file_bytes")? as usize,
-        logging: LoggingConfig {
-            level: read.log_level("logging.level")?,
-            access: read.boolean("logging.access")?,
-            format: read.one_of(
-                "logging.format",
-                &[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)],
-            )?,
-        },
-        tracing: TracingConfig { endpoint: endpoint(read)?, sample: read.number("tracing.sample")? },
+        logging: telling::logging(read)?,
+        tracing: telling::tracing(read)?,
     })
-}
-
-fn metrics_config(read: &Reader) -> Result<metrics::Config, ConfigError> {
-    let config = metrics::Config {
-        interval: read.micros("metrics.collection_interval")?,
-        percentile_window: read.integer("metrics.percentile_window_size")? as usize,
-        retention: read.micros("metrics.history_retention")?,
-        compat: compat(read)?,
-        kept_every: Some(read.micros("metrics.snapshot_interval")?).filter(|every| *every > Micros::ZERO),
-        kept_for: read.micros("metrics.snapshot_retention")?,
-    };
-    if config.retention < config.interval {
-        let message = "is shorter than metrics.collection_interval".to_owned();
-        return Err(read.contradiction("metrics", "history_retention", message));
-    }
-    Ok(config)
-}
-
-/// A list of other servers' names, or `none`.
-fn compat(read: &Reader) -> Result<Vec<Compat>, ConfigError> {
-    const KEY: &str = "metrics.compat";
-    let named = read.list(KEY);
-    if named == ["none"] {
-        return Ok(Vec::new());
-    }
-    let one = |name: &String| Compat::ALL.into_iter().find(|compat| compat.name() == name);
-    let all: Option<Vec<Compat>> = named.iter().map(one).collect();
-    let all = all.filter(|all| !all.is_empty());
-    all.ok_or_else(|| read.refuse(KEY, "none, or a list of vllm and llama-server".to_owned()))
-}
-
-fn endpoint(read: &Reader) -> Result<Option<String>, ConfigError> {
-    let url = Some(read.text("tracing.otlp_endpoint")).filter(|url| !url.is_empty());
-    match url {
-        Some(url) if !url.starts_with("http://") => {
-            Err(read.refuse("tracing.otlp_endpoint", "a URL that begins with http://, without TLS".into()))
-        }
-        url => Ok(url.map(str::to_owned)),
-    }
 }
 
 fn store_config(read: &Reader) -> Result<store::Config, ConfigError> {
@@ -402,86 +231,6 @@ fn store_config(read: &Reader) -> Result<store::Config, ConfigError> {
         location: location.ok_or_else(|| read.refuse("store.url", Location::FORMS.into()))?,
         max_mib: Some(read.integer("store.max_mib")? as u32).filter(|mib| *mib > 0),
     })
-}
-
-fn keys_config(read: &Reader) -> Result<api_keys::Config, ConfigError> {
-    let required = read.boolean("keys.required")?;
-    if required && read.text("store.url") == "memory" {
-        let message = "keys are made by `forebay keys create` in a store that is kept; set store.url".to_owned();
-        return Err(read.contradiction("keys", "required", message));
-    }
-    let secret = match (read.text("keys.secret"), read.text("keys.secret_file")) {
-        ("", "") => SecretSource::BesideStore,
-        ("", path) => SecretSource::File(path.into()),
-        (text, "") => SecretSource::Text(text.into()),
-        _ => {
-            let message = "keys.secret_file says the same; set one of them".to_owned();
-            return Err(read.contradiction("keys", "secret", message));
-        }
-    };
-    Ok(api_keys::Config {
-        required,
-        secret,
-        cache_ttl: read.duration("keys.cache_ttl")?,
-        spool: read.integer("keys.spool")? as usize,
-    })
-}
-
-fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
-    let host: IpAddr = read.parsed("server.host", "an IP address, such as 127.0.0.1, 0.0.0.0 or ::1")?;
-    let closed = read.boolean("server.insecure")? || read.boolean("keys.required")?;
-    let admin_listen = match read.text("server.admin_listen") {
-        "" => None,
-        _ => Some(read.parsed::<SocketAddr>("server.admin_listen", "an address and a port, such as 127.0.0.1:9090")?),
-    };
-    let hosts = [Some(host), admin_listen.map(|address| address.ip())];
-    if let Some(host) = hosts.into_iter().flatten().find(|host| !host.is_loopback() && !closed) {
-        return Err(ConfigError::OpenToOthers { host });
-    }
-    let tls = match (read.text("server.tls_cert"), read.text("server.tls_key")) {
-        ("", "") => None,
-        ("", _) | (_, "") => {
-            let message = "server.tls_key and server.tls_cert need each other".to_owned();
-            return Err(read.contradiction("server", "tls_cert", message));
-        }
-        (cert, key) => Some(TlsFiles { cert: cert.into(), key: key.into() }),
-    };
-    let origins = match read.list("server.cors_origins") {
-        names if names.is_empty() => None,
-        names if names == ["*"] || names.iter().all(|name| is_origin(name)) => Some(names),
-        _ => {
-            let allowed = "* alone, or a list of origins such as https://example.org".to_owned();
-            return Err(read.refuse("server.cors_origins", allowed));
-        }
-    };
-    Ok(ServerConfig {
-        host,
-        port: read.integer("server.port")? as u16,
-        read_timeout: read.duration("server.read_timeout")?,
-        write_timeout: read.duration("server.write_timeout")?,
-        header_timeout: read.duration("server.header_timeout")?,
-        max_body_bytes: read.integer("server.max_body_bytes")? as usize,
-        max_connections: read.integer("server.max_connections")? as usize,
-        drain_delay: read.duration("server.drain_delay")?,
-        admin: read.one_of(
-            "server.admin",
-            &[("loopback", AdminAccess::Loopback), ("any", AdminAccess::Any), ("off", AdminAccess::Off)],
-        )?,
-        admin_listen,
-        unix_socket: Some(read.text("server.unix_socket")).filter(|path| !path.is_empty()).map(PathBuf::from),
-        tls,
-        origins,
-        trusted_proxies: proxies::trusted(read)?,
-        objectives: proxies::objectives(read)?,
-    })
-}
-
-/// A scheme and an authority, as browsers write them: no path, not even a slash.
-fn is_origin(name: &str) -> bool {
-    let Some((scheme, authority)) = name.split_once("://") else { return false };
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | ':' | '[' | ']');
-    let letters = |c: char| c.is_ascii_lowercase() || matches!(c, '-' | '+');
-    !scheme.is_empty() && scheme.chars().all(letters) && !authority.is_empty() && authority.chars().all(plain)
 }
 
 fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
@@ -562,88 +311,6 @@ fn device(read: &Reader) -> Result<DeviceChoice, ConfigError> {
             None => Err(read.refuse("model.device", "auto, cpu, cuda:N or metal".into())),
         },
     }
-}
-
-fn intake(read: &Reader) -> Result<intake::Config, ConfigError> {
-    let whole = |key| read.integer(key).map(|n| n as usize);
-    let config = intake::Config {
-        capacity: Capacity {
-            requests: whole("batching.queue_capacity")?,
-            tokens: whole("batching.queue_token_capacity")?,
-        },
-        flush: FlushConfig {
-            strategy: read.one_of("batching.strategy", &StrategyKind::ALL.map(|kind| (kind.name(), kind)))?,
-            min_batch_size: whole("batching.min_batch_size")?,
-            max_batch_size: whole("batching.max_batch_size")?,
-            min_wait: read.ms("batching.min_wait_ms")?,
-            max_wait: read.ms("batching.max_wait_ms")?,
-            queue_depth_low: whole("batching.queue_depth_low_threshold")?,
-            queue_depth_high: whole("batching.queue_depth_high_threshold")?,
-            target_p99: read.ms("batching.target_p99_ms")?,
-            idle_release: read.boolean("batching.idle_release")?,
-            bucketing: read.boolean("batching.token_bucketing_enabled")?,
-            priorities: read.boolean("batching.priority_enabled")?,
-        },
-        max_waits: [
-            read.ms("batching.max_wait_critical_ms")?,
-            read.ms("batching.max_wait_high_ms")?,
-            read.ms("batching.max_wait_normal_ms")?,
-            read.ms("batching.max_wait_low_ms")?,
-        ],
-        aging: read.ms("batching.aging_ms")?,
-        fairness: FairnessConfig {
-            max_seat_share: read.share("batching.fair_share_max")?,
-            ..FairnessConfig::default()
-        },
-        queue_timeout: read.micros("batching.queue_timeout")?,
-    };
-    config.check().map_err(|(param, message)| read.contradiction("batching", param, message))?;
-    Ok(config)
-}
-
-fn policy(read: &Reader) -> Result<PolicyConfig, ConfigError> {
-    Ok(PolicyConfig {
-        kind: read.one_of("batching.policy", &PolicyKind::ALL.map(|kind| (kind.name(), kind)))?,
-        decode_burst_budget: read.integer("batching.decode_burst_budget")? as usize,
-        ..PolicyConfig::default()
-    })
-}
-
-fn thermal(read: &Reader) -> Result<ThermalConfig, ConfigError> {
-    let celsius = |key| read.integer(key).map(|n| n as f64);
-    let thresholds = Thresholds {
-        fair: celsius("thermal.fair_celsius")?,
-        serious: celsius("thermal.serious_celsius")?,
-        critical: celsius("thermal.critical_celsius")?,
-        emergency: celsius("thermal.emergency_celsius")?,
-    };
-    if ![thresholds.fair, thresholds.serious, thresholds.critical, thresholds.emergency].is_sorted() {
-        let message = "fair, serious, critical and emergency must rise".to_owned();
-        return Err(read.contradiction("thermal", "fair_celsius", message));
-    }
-    let path = Some(read.text("thermal.path")).filter(|path| !path.is_empty()).map(PathBuf::from);
-    Ok(ThermalConfig { path, interval: read.duration("thermal.interval")?, thresholds })
-}
-
-fn engine(read: &Reader) -> Result<EngineConfig, ConfigError> {
-    let victims = [
-        ("most_recent", Preemption::MostRecent),
-        ("longest", Preemption::Longest),
-        ("lowest_priority", Preemption::LowestPriority),
-    ];
-    Ok(EngineConfig {
-        max_num_seqs: read.integer("engine.max_num_seqs")? as usize,
-        max_num_batched_tokens: read.integer("engine.max_num_batched_tokens")? as usize,
-        max_model_len: read.auto("engine.max_model_len")?.map(|n| n as u32),
-        speculative: read.one_of("engine.speculative", &Speculative::ALL.map(|kind| (kind.name(), kind)))?,
-        preemption: read.one_of("engine.preemption", &victims)?,
-        max_stall: Some(read.ms("batching.max_stall_ms")?).filter(|stall| *stall > Micros::ZERO),
-        multi_step_count: read.integer("engine.multi_step_count")? as usize,
-        overlap: read.boolean("engine.overlap")?,
-        threads: read.auto("engine.threads")?.map(|n| n as usize),
-        drain_timeout: read.duration("engine.drain_timeout")?,
-        stall_timeout: read.duration("engine.stall_timeout")?,
-    })
 }
 
 #[cfg(test)]

@@ -155,9 +155,13 @@ const scenarios = {
 
   /** The comparison is shown, and a row of it applied. */
   async advises(context) {
-    for (let n = 0; n < 24; n += 1) {
-      const body = { model: "storyteller", prompt: `A tale of ${n} foxes`, max_tokens: 6 };
-      await fetch(`${base}/v1/completions`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+    const one = (n) => fetch(`${base}/v1/completions`, {
+      method: "POST", headers: { "content-type": "application/json" },
+      body: JSON.stringify({ model: "storyteller", prompt: `A tale of ${n} foxes`, max_tokens: 6 + (n % 20) }),
+    }).then((answer) => answer.json());
+    // Until it has seen enough to say anything.
+    for (let n = 0; !(await admin("strategy/recommend?window=10m")).predictions.length; n += 30) {
+      for (let at = 0; at < 30; at += 6) await Promise.all([0, 1, 2, 3, 4, 5].map((more) => one(n + at + more)));
     }
     const page = await open(context);
     await live(page);

@@ -37,7 +37,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("config", &["intake", "jobs", "keys", "metrics", "model", "scheduler", "store", "text", "workers"]),
     ("probe", &[]),
     ("kv_events", &["clock", "engine", "kv"]),
-    ("api", &["clock", "engine", "generate", "grammar", "jobs", "keys", "metrics", "sim", "store", "telemetry", "workers"]),
+    (
+        "api",
+        &["clock", "engine", "generate", "grammar", "jobs", "keys", "metrics", "sim", "store", "telemetry", "workers"],
+    ),
     ("jobs", &["clock", "store"]),
     ("keys", &["clock", "store"]),
     ("store", &[]),
