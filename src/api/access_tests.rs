@@ -282,6 +282,10 @@ async fn a_stream_holds_its_place_until_its_body_ends() {
     assert_eq!(again.status, 400, "it is let in");
 }
 
+fn ends(group: &[crate::engine::command::Submission]) {
+    group[0].events.try_send(Event::Finished(FinishReason::Length)).unwrap();
+}
+
 #[tokio::test]
 async fn a_key_is_the_tenant_with_its_weight_its_salt_and_its_ceiling() {
     let low = NewKey {
@@ -302,18 +306,18 @@ async fn a_key_is_the_tenant_with_its_weight_its_salt_and_its_ceiling() {
     assert_eq!(&*request.origin().tenant, keys[0].id);
     assert_eq!(request.origin().weight.thousandths(), 2_500);
     assert_eq!((&**request.cache_salt(), request.priority()), (&keys[0].digest[..32], Priority::Low));
-    drop(group);
-    let _ = asked.await.unwrap();
+    ends(&group);
+    assert_eq!(asked.await.unwrap().status, 200);
     let asked = ask(&keys[1], json!({"prompt": "a", "priority": "high"}));
     let group = submitted(scene.commands.recv().await.unwrap());
     assert_eq!((&**group[0].request.cache_salt(), group[0].request.priority()), ("", Priority::High));
-    drop(group);
-    let _ = asked.await.unwrap();
+    ends(&group);
+    assert_eq!(asked.await.unwrap().status, 200);
     let asked = ask(&keys[1], json!({"prompt": "a", "cache_salt": "mine"}));
     let group = submitted(scene.commands.recv().await.unwrap());
     assert_eq!(&**group[0].request.cache_salt(), "mine");
-    drop(group);
-    let _ = asked.await.unwrap();
+    ends(&group);
+    assert_eq!(asked.await.unwrap().status, 200);
     for above in [json!({"prompt": "a", "priority": "normal"}), json!({"prompt": "a", "service_tier": "priority"})] {
         let refused = ask(&keys[0], above).await.unwrap();
         assert_eq!((refused.status.as_u16(), refused.error()["type"].as_str()), (403, Some("permission_error")));
