@@ -8,6 +8,7 @@ mod live;
 mod place;
 mod raw;
 mod tools;
+mod tracing;
 mod values;
 mod workers;
 
@@ -30,10 +31,12 @@ use crate::text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
 use crate::units::Micros;
 
 pub use cli::{Command, DoctorFormat, InspectFormat};
+use live::Source;
 pub use live::{Difference, Effect};
 pub use place::Place;
 use raw::{Merged, Origin};
 pub use tools::{BenchArgs, CalibrateArgs, SimulateArgs, TargetArgs};
+pub use tracing::TracingConfig;
 use values::Reader;
 pub use workers::{Simulated, WorkersConfig};
 
@@ -161,15 +164,6 @@ pub struct LoggingConfig {
     pub access: bool,
 }
 
-/// Where spans go; what is not here is in OpenTelemetry's own variables.
-#[derive(Clone, Debug)]
-pub struct TracingConfig {
-    /// `None` is what `OTEL_EXPORTER_OTLP_ENDPOINT` says, and nowhere without it.
-    pub endpoint: Option<String>,
-    /// Of requests that bring no decision of their own.
-    pub sample: f64,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     Auto,
@@ -198,33 +192,12 @@ pub enum ConfigError {
     OpenToOthers { host: IpAddr },
 }
 
-impl ConfigError {
-    /// Where in the file, if it is the file's mistake.
-    pub fn place(&self) -> Option<Place> {
-        match self {
-            ConfigError::Syntax { place, .. } => Some(*place),
-            ConfigError::Contradiction { place, .. } => *place,
-            ConfigError::UnknownKey { origin, .. }
-            | ConfigError::NotYet { origin, .. }
-            | ConfigError::BadValue { origin, .. } => origin.place(),
-            ConfigError::File { .. } | ConfigError::OpenToOthers { .. } => None,
-        }
-    }
-}
-
 /// A configuration and where its values came from.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub config: Config,
     merged: Merged,
     source: Source,
-}
-
-/// What is read again at a reload; flags stay as they were.
-#[derive(Clone, Debug, Default)]
-struct Source {
-    file: Option<PathBuf>,
-    flags: Vec<(&'static str, &'static str, String)>,
 }
 
 impl Loaded {
@@ -317,18 +290,8 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
                 &[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)],
             )?,
         },
-        tracing: TracingConfig { endpoint: endpoint(read)?, sample: read.number("tracing.sample")? },
+        tracing: tracing::config(read)?,
     })
-}
-
-fn endpoint(read: &Reader) -> Result<Option<String>, ConfigError> {
-    let url = Some(read.text("tracing.otlp_endpoint")).filter(|url| !url.is_empty());
-    match url {
-        Some(url) if !url.starts_with("http://") => {
-            Err(read.refuse("tracing.otlp_endpoint", "a URL that begins with http://, without TLS".into()))
-        }
-        url => Ok(url.map(str::to_owned)),
-    }
 }
 
 fn store_config(read: &Reader) -> Result<store::Config, ConfigError> {
