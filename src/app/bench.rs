@@ -132,13 +132,14 @@ fn json_text(
 }
 
 /// Prompts and completions of many lengths, from many clients and from few: every number of the model must show.
+/// Talkers are most: decoded tokens are what most steps are made of, and their contexts must differ.
 const CALIBRATION: &str = "
 name: calibration
 arrivals: {process: poisson, rate: [{at_s: 0, rps: 1000}, {at_s: 60, rps: 1000}]}
 requests:
-  - {name: short, share: 5, prompt_tokens: {min: 4, max: 64}, output_tokens: {min: 4, max: 48}}
+  - {name: short, share: 4, prompt_tokens: {min: 4, max: 64}, output_tokens: {min: 4, max: 64}}
   - {name: long, share: 3, prompt_tokens: {min: 64, max: 640}, output_tokens: {min: 4, max: 32}}
-  - {name: talker, share: 2, prompt_tokens: {min: 8, max: 200}, output_tokens: {min: 64, max: 200}}
+  - {name: talker, share: 4, prompt_tokens: {min: 8, max: 400}, output_tokens: {min: 64, max: 300}}
 ";
 
 /// Writes the cost model that the server has fitted under a load that shows all of it.
@@ -160,7 +161,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
             let clock = crate::clock::Clock::system();
             let mut arrivals = scenario.arrivals(args.target.seed).into_iter();
             while clock.now().as_secs_f64() < args.seconds {
-                for clients in [1, 4, 16] {
+                for clients in [1, 4, 16, 48] {
                     let some: Vec<Arrival> = arrivals.by_ref().take(clients * 3).collect();
                     if some.is_empty() {
                         arrivals = scenario.arrivals(args.target.seed).into_iter();

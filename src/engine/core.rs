@@ -58,6 +58,8 @@ pub struct CoreView {
     pub sequences: Vec<SequenceView>,
     pub earliest_deadline: Option<Micros>,
     pub cost: StepCost,
+    /// Of long memory.
+    pub lasting_cost: StepCost,
     /// Tokens per block.
     pub block_size: usize,
 }
@@ -277,6 +279,7 @@ impl<E: Executor> Core<E> {
             earliest_deadline: sequences.iter().filter_map(|view| view.deadline).min(),
             sequences,
             cost: self.scheduler.cost().clone(),
+            lasting_cost: self.scheduler.lasting_cost().clone(),
             block_size: self.config.block_size,
         }
     }

@@ -34,6 +34,7 @@ pub struct Record {
     /// Oldest first.
     pub past: Vec<Past>,
     pub tuning: Tuning,
+    /// Of long memory.
     pub cost: StepCost,
     /// Mean time between two steps.
     pub gap: Micros,

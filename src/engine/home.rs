@@ -417,7 +417,7 @@ impl Home {
             since: self.history.since(now, window),
             past: self.history.newest(now, window),
             tuning: self.inbox.tuning().0.clone(),
-            cost: core.cost.clone(),
+            cost: core.lasting_cost.clone(),
             gap: self.measured.between.mean().unwrap_or_default(),
             block_size: core.block_size,
             num_blocks: core.snapshot.blocks_total,

@@ -72,20 +72,31 @@ const STEPS: usize = 0;
 const PREFILLS: usize = 3;
 /// Larger counts and times are cut to this, so that no sum of squares ever overflows.
 const LARGEST: f64 = 1e12;
-/// What a sample still weighs when the next comes: about the last 100 count.
-const FORGETTING: f64 = 0.99;
 /// The weight of the estimate before, in samples.
 const RIDGE: f64 = 0.1;
 /// Samples before there is a prediction, and those among them that show each kind of work it is asked about.
 const MIN_SAMPLES: u64 = 8;
 const MIN_SAMPLES_OF_A_KIND: u64 = 4;
-/// How fast the spread follows residuals above and below it: trust is lost faster than won.
-const SPREAD_RISE: f64 = 0.1;
-const SPREAD_FALL: f64 = 0.05;
+/// How much an estimate remembers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Memory {
+    /// What a sample still weighs when the next comes.
+    forgetting: f64,
+    /// How fast the spread follows residuals above and below it.
+    spread_rise: f64,
+    spread_fall: f64,
+    /// A residual counts up to so many spreads; more is an outlier.
+    clip_spreads: f64,
+}
+
+/// About the last 100 samples count: what bounds the next step must follow a machine whose speed changes. Trust is lost
+/// faster than won.
+const QUICK: Memory = Memory { forgetting: 0.99, spread_rise: 0.1, spread_fall: 0.05, clip_spreads: 4.0 };
+/// About the last 20,000: what describes an engine must have seen it idle, full, reading prompts and decoding. Its spread is
+/// an estimate, not a precaution, and what takes longer than usual now and then belongs to the mean.
+const LASTING: Memory = Memory { forgetting: 0.999_95, spread_rise: 0.002, spread_fall: 0.002, clip_spreads: 20.0 };
 /// The relative spread taken for granted at first.
 const FIRST_SPREAD: f64 = 0.1;
-/// A residual counts up to so many spreads; more is an outlier.
-const CLIP_SPREADS: f64 = 4.0;
 /// Spreads added to a prediction: 2.4 standard deviations if errors are normal, so 99 of 100 steps stay below it.
 const MARGIN_SPREADS: f64 = 3.0;
 /// Added at least, relative: no machine is quite linear.
@@ -95,8 +106,9 @@ const MIN_SPREAD: f64 = 0.05;
 const MIN_CLIP_MICROS: f64 = 50.0;
 
 /// The measured cost of steps.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct StepCost {
+    memory: Memory,
     /// Microseconds per unit of each feature, never negative.
     coefficients: Features,
     /// Weighted sums of x·xᵀ and of x·t over the samples.
@@ -126,35 +138,63 @@ impl Spread {
         if self.predicted > 0.0 { self.residual / self.predicted } else { FIRST_SPREAD }
     }
 
-    fn follow(&mut self, residual: f64, predicted: f64) {
+    fn follow(&mut self, residual: f64, predicted: f64, memory: Memory) {
         if self.predicted == 0.0 {
             *self = Spread { residual: FIRST_SPREAD * predicted, predicted };
         }
-        let rate = if residual > self.relative() * predicted { SPREAD_RISE } else { SPREAD_FALL };
+        let rate = if residual > self.relative() * predicted { memory.spread_rise } else { memory.spread_fall };
         self.residual += rate * (residual - self.residual);
         self.predicted += rate * (predicted - self.predicted);
     }
 }
 
+impl Default for StepCost {
+    /// For predictions of the next steps: the last hundred or so count.
+    fn default() -> StepCost {
+        StepCost::remembering(QUICK)
+    }
+}
+
 impl StepCost {
+    fn remembering(memory: Memory) -> StepCost {
+        StepCost {
+            memory,
+            coefficients: [0.0; N],
+            moments: [[0.0; N]; N],
+            targets: [0.0; N],
+            scale: [0.0; N],
+            seen: [0; N],
+            samples: 0,
+            spreads: [Spread::default(); 2],
+            reach: 0.0,
+        }
+    }
+
+    /// For a description of the engine: the last twenty thousand samples or so count.
+    pub fn lasting() -> StepCost {
+        StepCost::remembering(LASTING)
+    }
+
     /// Takes in that `load` took `elapsed`.
     ///
     /// A residual beyond four times the usual one (at least 20 % of the prediction) is clipped to that; since the usual
-    /// one grows with it, a lasting change is followed within ten steps and a single outlier moves next to nothing.
+    /// one grows with it, a lasting change is followed within ten steps and a single outlier moves next to nothing. (The
+    /// estimate of long memory clips at twenty times.)
     pub fn observe(&mut self, load: &StepLoad, elapsed: Micros) {
         if load.steps == 0 {
             return;
         }
+        let Memory { forgetting, .. } = self.memory;
         let x = load.features();
         let time = self.clipped(&x, (elapsed.0 as f64).min(LARGEST));
         for i in 0..N {
             for j in 0..N {
-                self.moments[i][j] = FORGETTING * self.moments[i][j] + x[i] * x[j];
+                self.moments[i][j] = forgetting * self.moments[i][j] + x[i] * x[j];
             }
-            self.targets[i] = FORGETTING * self.targets[i] + x[i] * time;
+            self.targets[i] = forgetting * self.targets[i] + x[i] * time;
             if x[i] > 0.0 {
                 let square = x[i] * x[i];
-                self.scale[i] += (square - self.scale[i]) * if self.seen[i] == 0 { 1.0 } else { 1.0 - FORGETTING };
+                self.scale[i] += (square - self.scale[i]) * if self.seen[i] == 0 { 1.0 } else { 1.0 - forgetting };
                 self.seen[i] += 1;
             }
         }
@@ -220,11 +260,12 @@ impl StepCost {
             return time;
         }
         let expected = dot(&self.coefficients, x);
+        let memory = self.memory;
         let spread = &mut self.spreads[kind(x)];
-        let clip = (CLIP_SPREADS * spread.relative().max(MIN_SPREAD) * expected).max(MIN_CLIP_MICROS);
+        let clip = (memory.clip_spreads * spread.relative().max(MIN_SPREAD) * expected).max(MIN_CLIP_MICROS);
         let residual = time - expected;
         // Up to twice the clip: the spread, and with it the clip, must be able to grow.
-        spread.follow(residual.abs().min(2.0 * clip), expected);
+        spread.follow(residual.abs().min(2.0 * clip), expected, memory);
         expected + residual.clamp(-clip, clip)
     }
 

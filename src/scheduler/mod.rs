@@ -90,6 +90,8 @@ pub struct Scheduler {
     config: Config,
     policy: PolicyExecutor,
     cost: StepCost,
+    /// The same with a long memory; nothing is planned by it.
+    lasting_cost: StepCost,
     heat: Level,
     /// Admission order, batches last; of each, preempted sequences are at the head, the oldest first.
     waiting: VecDeque<Waiting>,
@@ -110,6 +112,7 @@ impl Scheduler {
             config,
             policy: PolicyExecutor::new(config.policy),
             cost: StepCost::default(),
+            lasting_cost: StepCost::lasting(),
             heat: Level::Nominal,
             waiting: VecDeque::new(),
             running: Vec::new(),
@@ -140,6 +143,7 @@ impl Scheduler {
     /// Takes in that steps of `load` took `elapsed`.
     pub fn observe(&mut self, load: &StepLoad, elapsed: Micros) {
         self.cost.observe(load, elapsed);
+        self.lasting_cost.observe(load, elapsed);
     }
 
     /// How long `load` will take; see [`StepCost::predict`].
@@ -149,6 +153,11 @@ impl Scheduler {
 
     pub fn cost(&self) -> &StepCost {
         &self.cost
+    }
+
+    /// What steps have cost for a long time, in every kind of load: what the simulator is told.
+    pub fn lasting_cost(&self) -> &StepCost {
+        &self.lasting_cost
     }
 
     /// To the tail of its part of the waiting queue.

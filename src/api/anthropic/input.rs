@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::openai::messages::content_text;
+use crate::api::openai::origins::Origins;
 use crate::api::openai::params::{Fields, wrong};
 use crate::request::RequestError;
 
@@ -13,16 +14,15 @@ pub struct Input {
     pub messages: Vec<Value>,
     /// The assistant's last message is to be gone on with.
     pub continues: bool,
-    /// Of each message: which it was. `None` for `system`.
-    origins: Vec<Option<usize>>,
+    origins: Origins,
 }
 
 impl Input {
     pub fn read(fields: &mut Fields) -> Result<Input, RequestError> {
-        let mut input = Input { messages: Vec::new(), continues: false, origins: Vec::new() };
+        let mut input = Input { messages: Vec::new(), continues: false, origins: Origins::default() };
         if let Some(system) = fields.take("system") {
             let text = content_text("system", system)?;
-            input.push(None, json!({"role": "system", "content": text}));
+            input.push("system", json!({"role": "system", "content": text}));
         }
         let list = match fields.take("messages") {
             None => return Err(RequestError::invalid("messages", "is required")),
@@ -60,13 +60,12 @@ impl Input {
         if let Some((_, name)) = NAMES.iter().find(|(chats, _)| *chats == param) {
             return Some((*name).to_owned());
         }
-        if let Some(rest) = param.strip_prefix("messages[") {
-            let (index, rest) = rest.split_once(']')?;
-            let origin = self.origins.get(index.parse::<usize>().ok()?)?;
-            return Some(match origin {
-                Some(message) => format!("messages[{message}]{rest}"),
-                None => "system".to_owned(),
-            });
+        if let Some((place, rest)) = self.origins.find(param) {
+            let rest = match rest {
+                ".tool_call_id" => ".tool_use_id",
+                rest => rest.strip_prefix(".function").unwrap_or(rest),
+            };
+            return Some(format!("{place}{rest}"));
         }
         if let Some(rest) = param.strip_prefix("response_format") {
             return Some(format!("output_config.format{}", rest.strip_prefix(".json_schema").unwrap_or(rest)));
@@ -77,8 +76,9 @@ impl Input {
         Some(format!("tools[{tool}]{rest}"))
     }
 
-    fn push(&mut self, origin: Option<usize>, message: Value) {
-        self.origins.push(origin);
+    /// A message of what stands at `place`.
+    fn push(&mut self, place: impl Into<String>, message: Value) {
+        self.origins.message(place);
         self.messages.push(message);
     }
 
@@ -96,7 +96,7 @@ impl Input {
         let blocks = match content {
             None => return Err(RequestError::invalid(at(".content"), "is required")),
             Some(Value::String(text)) => {
-                self.push(Some(index), json!({"role": role, "content": text}));
+                self.push(at(""), json!({"role": role, "content": text}));
                 return Ok(());
             }
             Some(Value::Array(blocks)) => blocks,
@@ -111,11 +111,13 @@ impl Input {
             let result = words.block(&at, &role, &mut block, fields)?;
             fields.absorb("messages.content", block);
             if let Some(result) = result {
-                self.push(Some(index), result);
+                self.push(at, result);
             }
         }
+        let calls = std::mem::take(&mut words.places);
         if let Some(message) = words.into_message(role) {
-            self.push(Some(index), message);
+            self.push(at(""), message);
+            calls.into_iter().for_each(|place| self.origins.call(place));
         }
         Ok(())
     }
@@ -127,6 +129,8 @@ struct Words {
     text: Option<String>,
     thinking: Option<String>,
     calls: Vec<Value>,
+    /// Of the calls.
+    places: Vec<String>,
     has_results: bool,
 }
 
@@ -166,6 +170,7 @@ impl Words {
                     None => return Err(RequestError::invalid(of("input"), "is required")),
                 };
                 drop(block.take("caller"));
+                self.places.push(at.to_owned());
                 self.calls.push(json!({"id": id, "type": "function", "function": {"name": name, "arguments": input}}));
             }
             (Some("tool_result"), "user") => {

@@ -104,7 +104,7 @@ async fn errors_have_anthropics_shape() {
         (message(json!(5)), "'messages[1].content'"),
         (message(json!([{"type": "image", "source": {}}])), "'messages[1].content[0].type'"),
         (message(json!([{"type": "tool_use", "id": "a", "name": "f", "input": {}}])), "'messages[1].content[0].type'"),
-        (message(json!([{"type": "tool_result", "tool_use_id": "a"}])), "'messages[1].tool_call_id'"),
+        (message(json!([{"type": "tool_result", "tool_use_id": "a"}])), "'messages[1].content[0].tool_use_id'"),
         (json!({"max_tokens": 0}), "'max_tokens'"),
         (json!({"max_tokens": null}), "'max_tokens'"),
         (json!({"stop_sequences": "a"}), "'stop_sequences'"),

@@ -18,6 +18,7 @@ mod legacy;
 pub mod lists;
 pub mod messages;
 pub mod models;
+pub mod origins;
 pub mod params;
 pub mod parts;
 mod prompts;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::origins::Origins;
 use super::super::params::{Fields, wrong};
 use crate::request::RequestError;
 
@@ -10,22 +11,21 @@ const MAX_ITEMS: usize = 4_096;
 pub struct Input {
     /// As a chat has them.
     pub messages: Vec<Value>,
-    /// Of each message: the item that it began with. `None` for instructions, and for input that is a text.
-    origins: Vec<Option<usize>>,
+    origins: Origins,
 }
 
 impl Input {
     pub fn read(fields: &mut Fields, instructions: Option<&str>) -> Result<Input, RequestError> {
-        let mut input = Input { messages: Vec::new(), origins: Vec::new() };
+        let mut input = Input { messages: Vec::new(), origins: Origins::default() };
         if let Some(text) = instructions {
-            input.push(None, json!({"role": "system", "content": text}));
+            input.push("instructions", json!({"role": "system", "content": text}));
         }
         match fields.take("input") {
             None => return Err(RequestError::invalid("input", "is required")),
             Some(Value::String(text)) if text.is_empty() => {
                 return Err(RequestError::invalid("input", "must not be empty"));
             }
-            Some(Value::String(text)) => input.push(None, json!({"role": "user", "content": text})),
+            Some(Value::String(text)) => input.push("input", json!({"role": "user", "content": text})),
             Some(Value::Array(items)) if items.is_empty() => {
                 return Err(RequestError::invalid("input", "must have at least one item"));
             }
@@ -62,13 +62,12 @@ impl Input {
         if let Some((_, name)) = NAMES.iter().find(|(chats, _)| *chats == param) {
             return Some((*name).to_owned());
         }
-        if let Some(rest) = param.strip_prefix("messages[") {
-            let (index, rest) = rest.split_once(']')?;
-            let origin = self.origins.get(index.parse::<usize>().ok()?)?;
-            return Some(match origin {
-                Some(item) => format!("input[{item}]{rest}"),
-                None => "input".to_owned(),
-            });
+        if let Some((place, rest)) = self.origins.find(param) {
+            let rest = match rest {
+                ".id" | ".tool_call_id" => ".call_id",
+                rest => rest.strip_prefix(".function").unwrap_or(rest),
+            };
+            return Some(format!("{place}{rest}"));
         }
         if let Some(rest) = param.strip_prefix("messages.") {
             return Some(format!("input.{rest}"));
@@ -79,8 +78,9 @@ impl Input {
         param.starts_with("tools[").then(|| param.replacen("].function", "]", 1))
     }
 
-    fn push(&mut self, item: Option<usize>, message: Value) {
-        self.origins.push(item);
+    /// A message of what stands at `place`.
+    fn push(&mut self, place: impl Into<String>, message: Value) {
+        self.origins.message(place);
         self.messages.push(message);
     }
 
@@ -104,7 +104,7 @@ impl Input {
                     Some(output) => parts(&at(".output"), output)?,
                 };
                 let id = required(&at(".call_id"), item.take("call_id"))?;
-                self.push(Some(index), json!({"role": "tool", "tool_call_id": id, "content": output}));
+                self.push(at(""), json!({"role": "tool", "tool_call_id": id, "content": output}));
             }
             "reasoning" => self.reasoning(index, &mut item, fields)?,
             other => {
@@ -130,7 +130,7 @@ impl Input {
             open["content"] = content;
             return Ok(());
         }
-        self.push(Some(index), json!({"role": role, "content": content}));
+        self.push(at(""), json!({"role": role, "content": content}));
         Ok(())
     }
 
@@ -149,8 +149,9 @@ impl Input {
         let arguments = required(&at(".arguments"), item.take("arguments"))?;
         let call = json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
         if self.messages.last().is_none_or(|last| last["role"] != "assistant") {
-            self.push(Some(index), json!({"role": "assistant", "content": null}));
+            self.push(at(""), json!({"role": "assistant", "content": null}));
         }
+        self.origins.call(at(""));
         if let Some(last) = self.messages.last_mut() {
             match last.get_mut("tool_calls").and_then(Value::as_array_mut) {
                 Some(calls) => calls.push(call),
@@ -176,7 +177,7 @@ impl Input {
             },
         };
         if let Some(thought) = thought {
-            self.push(Some(index), json!({"role": "assistant", "content": null, "reasoning_content": thought}));
+            self.push(at(""), json!({"role": "assistant", "content": null, "reasoning_content": thought}));
         }
         Ok(())
     }

@@ -224,7 +224,7 @@ async fn errors_speak_of_items() {
         (
             json!({"input": [{"type": "function_call_output", "call_id": "x", "output": "a"}]}),
             "invalid_value",
-            "input[0].tool_call_id",
+            "input[0].call_id",
         ),
         (json!({"input": "a", "previous_response_id": "resp_1"}), unsupported, "previous_response_id"),
         (json!({"input": "a", "conversation": "c"}), unsupported, "conversation"),
