@@ -34,7 +34,7 @@ const WORKER_THREADS: usize = 2;
 /// Once the engine is empty, the last bytes need no longer than this.
 pub const FLUSH: Duration = Duration::from_secs(5);
 /// After the deadline or a second signal: error events are on their way.
-const LAST_WORDS: Duration = Duration::from_millis(800);
+const LAST_WORDS: Duration = Duration::from_millis(1_500);
 
 pub fn runtime() -> Result<Runtime, Failure> {
     let mut builder = runtime::Builder::new_multi_thread();

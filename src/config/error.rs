@@ -26,15 +26,3 @@ pub enum ConfigError {
     )]
     OpenToOthers { host: IpAddr },
 }
-
-impl ConfigError {
-    /// Where in the file, if it is the file's mistake.
-    pub fn place(&self) -> Option<Place> {
-        match self {
-            ConfigError::Syntax { place, .. } => Some(*place),
-            ConfigError::Contradiction { place, .. } => *place,
-            ConfigError::UnknownKey { origin, .. } | ConfigError::BadValue { origin, .. } => origin.place(),
-            ConfigError::File { .. } | ConfigError::OpenToOthers { .. } => None,
-        }
-    }
-}

@@ -1,6 +1,6 @@
 //! Reading the configuration again while the server runs: what differs, and whether it can be put in force without a restart.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::keys;
 use super::raw::Entry;
@@ -36,6 +36,13 @@ pub struct Difference {
     pub from: String,
     pub to: String,
     pub effect: Effect,
+}
+
+/// What is read again at a reload; flags stay as they were.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Source {
+    pub file: Option<PathBuf>,
+    pub flags: Vec<(&'static str, &'static str, String)>,
 }
 
 pub fn effect(key: &str) -> Effect {

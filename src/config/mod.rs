@@ -15,6 +15,7 @@ mod raw;
 mod server;
 mod telling;
 mod tools;
+mod tracing;
 mod values;
 mod workers;
 
@@ -36,13 +37,15 @@ pub use cli::{Command, DoctorFormat, InspectFormat};
 pub use engine::{EngineConfig, ThermalConfig};
 pub use error::ConfigError;
 pub use kv_events::KvEventsConfig;
+use live::Source;
 pub use live::{Difference, Effect};
 pub use operator::{DbArgs, KeysArgs, UsageArgs};
 pub use place::Place;
 use raw::Merged;
 pub use server::{AdminAccess, ServerConfig, TlsFiles};
-pub use telling::{LogFormat, LoggingConfig, TracingConfig};
+pub use telling::{LogFormat, LoggingConfig};
 pub use tools::{BenchArgs, CalibrateArgs, SimulateArgs, TargetArgs};
+pub use tracing::TracingConfig;
 use values::Reader;
 pub use workers::{Simulated, WorkersConfig};
 
@@ -119,13 +122,6 @@ pub struct Loaded {
     pub config: Config,
     merged: Merged,
     source: Source,
-}
-
-/// What is read again at a reload; flags stay as they were.
-#[derive(Clone, Debug, Default)]
-struct Source {
-    file: Option<PathBuf>,
-    flags: Vec<(&'static str, &'static str, String)>,
 }
 
 impl Loaded {
@@ -221,7 +217,7 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
         jobs: jobs::Config { concurrency: read.integer("batches.concurrency")? as usize },
         max_file_bytes: read.integer("batches.max_file_bytes")? as usize,
         logging: telling::logging(read)?,
-        tracing: telling::tracing(read)?,
+        tracing: tracing::config(read)?,
     })
 }
 

@@ -1,4 +1,4 @@
-//! `metrics`, `logging` and `tracing`: what the server tells of itself.
+//! `metrics` and `logging`: what the server tells of itself.
 
 use crate::metrics::{self, Compat};
 use crate::units::Micros;
@@ -12,15 +12,6 @@ pub struct LoggingConfig {
     pub format: LogFormat,
     /// Whether each request is told of.
     pub access: bool,
-}
-
-/// Where spans go; what is not here is in OpenTelemetry's own variables.
-#[derive(Clone, Debug)]
-pub struct TracingConfig {
-    /// `None` is what `OTEL_EXPORTER_OTLP_ENDPOINT` says, and nowhere without it.
-    pub endpoint: Option<String>,
-    /// Of requests that bring no decision of their own.
-    pub sample: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,16 +50,6 @@ fn compat(read: &Reader) -> Result<Vec<Compat>, ConfigError> {
     all.ok_or_else(|| read.refuse(KEY, "none, or a list of vllm and llama-server".to_owned()))
 }
 
-fn endpoint(read: &Reader) -> Result<Option<String>, ConfigError> {
-    let url = Some(read.text("tracing.otlp_endpoint")).filter(|url| !url.is_empty());
-    match url {
-        Some(url) if !url.starts_with("http://") => {
-            Err(read.refuse("tracing.otlp_endpoint", "a URL that begins with http://, without TLS".into()))
-        }
-        url => Ok(url.map(str::to_owned)),
-    }
-}
-
 pub fn logging(read: &Reader) -> Result<LoggingConfig, ConfigError> {
     Ok(LoggingConfig {
         level: read.log_level("logging.level")?,
@@ -78,8 +59,4 @@ pub fn logging(read: &Reader) -> Result<LoggingConfig, ConfigError> {
             &[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)],
         )?,
     })
-}
-
-pub fn tracing(read: &Reader) -> Result<TracingConfig, ConfigError> {
-    Ok(TracingConfig { endpoint: endpoint(read)?, sample: read.number("tracing.sample")? })
 }
