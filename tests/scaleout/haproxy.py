@@ -6,7 +6,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from replicas import Replica, check, free_port, run, through_everything, until
+from replicas import Replica, check, end, free_port, run, through_everything, until
 
 
 def adapted(shipped, port, replicas, socket):
@@ -55,11 +55,7 @@ async def main(binary, configuration):
                 await settled(replica, True)
             await through_everything(f"http://127.0.0.1:{port}", replicas, settled, check)
         finally:
-            haproxy.terminate()
-            await haproxy.wait()
-            for replica in replicas:
-                if replica.process.returncode is None:
-                    await replica.kill()
+            await end(haproxy, *(replica.process for replica in replicas))
 
 
 run(main)

@@ -58,6 +58,14 @@ class Replica:
             return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
+async def end(*processes):
+    """Whatever became of them."""
+    for process in processes:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
 async def answers(url):
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
@@ -100,7 +108,7 @@ class Load:
             await (self.stream if number % 2 else self.whole)(number)
 
     def body(self, number, stream):
-        return {"model": "storyteller", "prompt": f"Once upon a time {number} foxes", "max_tokens": 24, "temperature": 0,
+        return {"model": "storyteller", "prompt": f"{number} foxes went to the river once upon a time", "max_tokens": 24, "temperature": 0,
                 "ignore_eos": True, "stream": stream}
 
     async def whole(self, number):
