@@ -187,7 +187,8 @@ async fn a_model_has_its_names_its_context_and_its_parent() {
         .as_array()
         .expect("a list")
         .iter()
-        .map(|model| json!([model["id"], model["object"], model["root"], model["parent"], model["max_model_len"]]));
+        .map(|model| json!([model["id"], model["object"], model["root"], model["parent"], model["max_model_len"]]))
+        .collect();
     assert_eq!(
         told,
         [json!(["tale", "model", "tale", null, 256]), json!(["storyteller-2", "model", "tale", null, 256]),]

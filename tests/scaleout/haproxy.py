@@ -6,7 +6,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from replicas import Replica, check, free_port, run, through_everything, until
+from replicas import Replica, check, end, free_port, run, through_everything, until
 
 
 def adapted(shipped, port, replicas, socket):
@@ -33,17 +33,31 @@ async def main(binary, configuration):
         file.write_text(adapted(Path(configuration).read_text(), port, replicas, socket))
         haproxy = await asyncio.create_subprocess_exec("haproxy", "-db", "-f", str(file), stdout=asyncio.subprocess.DEVNULL)
 
+        def server(replica):
+            return "abc"[replicas.index(replica)]
+
+        async def seen(replica):
+            lines = (await asked(socket, "show stat")).splitlines()
+            names = lines[0].lstrip("# ").split(",")
+            rows = [dict(zip(names, line.split(","))) for line in lines[1:] if line]
+            return next(row for row in rows if (row["pxname"], row["svname"]) == ("forebay", server(replica)))
+
         async def settled(replica, up):
-            server = "abc"[replicas.index(replica)]
-
             async def noticed():
-                lines = (await asked(socket, "show stat")).splitlines()
-                names = lines[0].lstrip("# ").split(",")
-                rows = [dict(zip(names, line.split(","))) for line in lines[1:] if line]
-                status = next(row["status"] for row in rows if (row["pxname"], row["svname"]) == ("forebay", server))
-                return status.startswith("UP") == up
+                return (await seen(replica))["status"].startswith("UP") == up
 
-            await until(f"haproxy sees {server} {'up' if up else 'down'}", noticed)
+            await until(f"haproxy sees {server(replica)} {'up' if up else 'down'}", noticed)
+
+        async def leave(replica):
+            assert not (await asked(socket, f"set server forebay/{server(replica)} state drain")).strip()
+
+            async def left():
+                return (await seen(replica))["scur"] == "0"
+
+            await until("what it had is answered", left)
+
+        async def back(replica):
+            assert not (await asked(socket, f"set server forebay/{server(replica)} state ready")).strip()
 
         try:
 
@@ -53,13 +67,9 @@ async def main(binary, configuration):
             await until("haproxy runs", listens)
             for replica in replicas:
                 await settled(replica, True)
-            await through_everything(f"http://127.0.0.1:{port}", replicas, settled, check)
+            await through_everything(f"http://127.0.0.1:{port}", replicas, settled, check, leave, back)
         finally:
-            haproxy.terminate()
-            await haproxy.wait()
-            for replica in replicas:
-                if replica.process.returncode is None:
-                    await replica.kill()
+            await end(haproxy, *(replica.process for replica in replicas))
 
 
 run(main)

@@ -7,7 +7,7 @@ import tempfile
 
 import aiohttp
 
-from replicas import LONG, Replica, answers, free_port, run, until
+from replicas import LONG, Replica, answers, end, free_port, run, until
 from router_ask import ask
 
 STORY = "Tell me about the fox who lived by the river and was afraid of the bridge. " * 12
@@ -27,7 +27,7 @@ async def main(binary, vllm_router):
     with tempfile.TemporaryFile() as log:
         router = await asyncio.create_subprocess_exec(
             vllm_router, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port()),
-            "--policy", "kv_aware", "--kv-event-block-size", "16", "--log-level", "debug",
+            "--policy", "kv_aware", "--kv-event-block-size", "16", "--kv-event-model", "storyteller", "--log-level", "debug",
             "--worker-urls", *(replica.url for replica in replicas),
             *(word for source in sources for word in ("--kv-event-source", source)),
             *(word for source in replays for word in ("--kv-event-replay-source", source)), stdout=log, stderr=log)
@@ -35,7 +35,8 @@ async def main(binary, vllm_router):
 
         def credits():
             log.seek(0)
-            return [int(found) for found in re.findall(rb"credited_prefix_tokens\D{0,12}(\d+)", log.read())]
+            plain = re.sub(rb"\x1b\[\d*m", b"", log.read())
+            return [int(found) for found in re.findall(rb"credited_prefix_tokens=(\d+)", plain)]
 
         try:
             await until("the router serves", lambda: answers(f"{url}/v1/models"))
@@ -58,10 +59,7 @@ async def main(binary, vllm_router):
             print(log.read()[-6000:].decode(errors="replace"))
             raise
         finally:
-            router.terminate()
-            await router.wait()
-            for replica in replicas:
-                await replica.kill()
+            await end(router, *(replica.process for replica in replicas))
 
 
 run(main)

@@ -58,6 +58,14 @@ class Replica:
             return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
+async def end(*processes):
+    """Whatever became of them."""
+    for process in processes:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
 async def answers(url):
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
@@ -73,6 +81,8 @@ class Load:
     def __init__(self, url, clients=8):
         self.url, self.clients, self.numbers = url, clients, itertools.count()
         self.done, self.refused, self.cut = 0, [], []
+        # Streams that were queued, their head sent, when their replica was told to end: they hear so by an event.
+        self.told = []
         self.ending = False
 
     async def __aenter__(self):
@@ -100,7 +110,7 @@ class Load:
             await (self.stream if number % 2 else self.whole)(number)
 
     def body(self, number, stream):
-        return {"model": "storyteller", "prompt": f"Once upon a time {number} foxes", "max_tokens": 24, "temperature": 0,
+        return {"model": "storyteller", "prompt": f"{number} foxes went to the river once upon a time", "max_tokens": 24, "temperature": 0,
                 "ignore_eos": True, "stream": stream}
 
     async def whole(self, number):
@@ -120,18 +130,25 @@ class Load:
             async with self.session.post(f"{self.url}/v1/completions", json=self.body(number, True)) as answer:
                 if answer.status != 200:
                     return self.refused.append((number, answer.status, await answer.text()))
-                text = b""
-                async for chunk in answer.content.iter_any():
-                    text, begun = text + chunk, True
+                # Its head is the beginning of an answer, which nobody could take back.
+                begun = True
+                text = await answer.read()
         except (aiohttp.ClientError, ConnectionError) as error:
             return (self.cut if begun else self.refused).append((number, repr(error)))
+        if text.startswith(b'data: {"error"') and b'"shutting_down"' in text:
+            return self.told.append(number)
         if not text.endswith(b"data: [DONE]\n\n") or b'"error"' in text:
             return (self.cut if begun else self.refused).append((number, text[-200:]))
         self.done += 1
 
 
-async def through_everything(url, replicas, settled, check):
-    """One replica dies, one drains, all are replaced, under load. `settled(replica, up)` waits until the proxy has noticed."""
+async def nothing(replica):
+    pass
+
+
+async def through_everything(url, replicas, settled, check, leave=nothing, back=nothing):
+    """One replica dies, one is told to end, all are replaced, under load. `settled(replica, up)` waits until the proxy has
+    noticed. Where the proxy can be asked to `leave` a replica alone first, a replacement is heard by nobody."""
     async with Load(url) as load:
         await load.more(20)
         check(load, "at rest", cut=False)
@@ -149,16 +166,20 @@ async def through_everything(url, replicas, settled, check):
         check(load, "one drained", cut=True)
         await draining.start()
         await settled(draining, True)
+        told = len(load.told)
         for replica in replicas:
+            await leave(replica)
             await replica.stop()
             await replica.start()
+            await back(replica)
             await settled(replica, True)
             await load.more(10)
+        assert leave is nothing or len(load.told) == told, f"heard of a replacement: {load.told[told:]}"
         assert len(load.cut) == cut, f"a rollout cut {load.cut[cut:]}"
         check(load, "all were replaced", cut=True)
     served = [await replica.metric("forebay_sequences_finished_total") for replica in replicas]
     assert all(count > 0 for count in served), f"every replica serves again: {served}"
-    print(f"{load.done} answered, {len(load.cut)} cut by the kill, spread {served}")
+    print(f"{load.done} answered, {len(load.cut)} cut by the kill, {len(load.told)} told of an end, spread {served}")
 
 
 def check(load, when, cut):

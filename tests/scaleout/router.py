@@ -6,7 +6,7 @@ import tempfile
 
 import aiohttp
 
-from replicas import LONG, Replica, answers, check, free_port, run, through_everything, until
+from replicas import LONG, Replica, answers, check, end, free_port, run, through_everything, until
 from router_ask import ask
 
 STORY = "Tell me about the fox who lived by the river and was afraid of the bridge. " * 12
@@ -50,11 +50,7 @@ async def main(binary, vllm_router):
 
             await through_everything(url, replicas, settled, check)
         finally:
-            router.terminate()
-            await router.wait()
-            for replica in replicas:
-                if replica.process.returncode is None:
-                    await replica.kill()
+            await end(router, *(replica.process for replica in replicas))
 
 
 run(main)
