@@ -4,7 +4,9 @@ use std::io::Write;
 use std::path::Path;
 
 use super::*;
+use crate::request::Priority;
 use keys::KEYS;
+use raw::Origin;
 
 fn yaml(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");

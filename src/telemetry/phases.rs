@@ -87,7 +87,7 @@ mod tests {
         let mut traces = Traces::default();
         let origin =
             Origin { span: Some(SpanParent { trace: 7, span: 9 }), received: Micros(100), ..Origin::default() };
-        traces.begin(SeqId(1), origin, Priority::Normal);
+        traces.begin(SeqId(1), origin, Priority::Normal, 8);
         live(&mut traces);
         let ended = traces.end(SeqId(1), "length", Micros(900)).cloned().unwrap();
         let pieces = of(&ended);

@@ -17,6 +17,13 @@ fn start(args: &[&str]) -> Server {
     Server::start(&[&ours, args].concat())
 }
 
+/// As it logged it before it listened.
+fn endpoint(server: &Server, name: &str) -> String {
+    let lines = server.logged();
+    let told = lines.iter().map(|line| &line["fields"]).find(|fields| fields["event"] == "kv_events");
+    told.and_then(|fields| fields[name].as_str()).expect("an endpoint").to_owned()
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 enum Event {
@@ -112,7 +119,7 @@ impl Index {
 /// All that the replay socket still has from `first` on, and its end.
 async fn replay(server: &Server, first: u64, index: &mut Index) {
     let mut socket = DealerSocket::new();
-    socket.connect(server.kv_events["replay"].as_str().expect("an endpoint")).await.expect("connected");
+    socket.connect(&endpoint(&server, "replay")).await.expect("connected");
     let mut request = ZmqMessage::from(Vec::new());
     request.push_back(first.to_be_bytes().to_vec().into());
     socket.send(request).await.expect("asked");
@@ -152,7 +159,7 @@ async fn a_subscriber_hears_each_block_that_is_stored_and_removed() {
     // Room for a few prompts: others are evicted.
     let server = start(&["--kv-memory", "0.0035", "--max-model-len", "512", "--max-num-seqs", "2"]);
     let mut subscriber = SubSocket::new();
-    subscriber.connect(server.kv_events["endpoint"].as_str().expect("an endpoint")).await.expect("connected");
+    subscriber.connect(&endpoint(&server, "endpoint")).await.expect("connected");
     subscriber.subscribe("").await.expect("subscribed");
     let mut index = Index::default();
     for n in 0..24 {
@@ -251,7 +258,7 @@ fn a_python_client_reads_them() {
     };
     let server = start(&["--kv-events-topic", "kv@127.0.0.1@storyteller"]);
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/kv_events.py");
-    let endpoint = |name: &str| server.kv_events[name].as_str().expect("an endpoint").to_owned();
+    let endpoint = |name: &str| endpoint(&server, name);
     let output = std::process::Command::new(python)
         .arg(script)
         .args([&server.url, &endpoint("endpoint"), &endpoint("replay"), "kv@127.0.0.1@storyteller"])

@@ -16,8 +16,6 @@ pub struct Server {
     pub url: String,
     /// Lines of its log, as they came.
     logged: Arc<Mutex<Vec<Value>>>,
-    /// What it logged of its KV events, where it tells any: `endpoint`, `replay`.
-    pub kv_events: Value,
 }
 
 impl Server {
@@ -44,22 +42,16 @@ impl Server {
         let lines = logged.clone();
         // Keeps reading to the end, so that the server never blocks on a full pipe.
         std::thread::spawn(move || {
-            let mut kv_events = Value::Null;
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
-                match line["fields"]["event"].as_str() {
-                    Some("kv_events") => kv_events = line["fields"].clone(),
-                    Some("listening") => {
-                        let url = line["fields"]["url"].as_str().expect("a url").to_owned();
-                        let _ = found.send((url, kv_events.clone()));
-                    }
-                    _ => {}
-                }
+                let fields = &line["fields"];
+                let url = (fields["event"] == "listening").then(|| fields["url"].as_str().expect("a url").to_owned());
                 lines.lock().expect("no panic").push(line);
+                url.into_iter().for_each(|url| drop(found.send(url)));
             }
         });
-        let (url, kv_events) = listening.recv_timeout(START_LIMIT).expect("the server says where it listens");
-        Server { child, url, kv_events, logged }
+        let url = listening.recv_timeout(START_LIMIT).expect("the server says where it listens");
+        Server { child, url, logged }
     }
 
     /// One of the golden checkpoints in `tests/goldens`.
