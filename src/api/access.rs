@@ -42,7 +42,7 @@ pub fn class(path: &str) -> Class {
     let below = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
     if path == "/admin" || below("/admin") || path == "/metrics/json" || below("/metrics/json") {
         Class::Admin
-    } else if PUBLIC.contains(&path) || below("/health") || below("/dashboard") {
+    } else if PUBLIC.contains(&path) || ((below("/health") || below("/dashboard")) && !path.contains("/.")) {
         Class::Public
     } else {
         Class::Inference
@@ -298,6 +298,7 @@ mod tests {
             ("//health", Class::Inference),
             ("/HEALTH", Class::Inference),
             ("/v1/../health", Class::Inference),
+            ("/health/../v1/models", Class::Inference),
             ("/%68ealth", Class::Inference),
             ("/whatever", Class::Inference),
             ("/", Class::Inference),

@@ -177,7 +177,7 @@ async fn whole_answers_streams_and_vectors_are_charged_to_their_key() {
     let whole = play(&mut scene, &a, "/v1/completions", &body, &[found]).await;
     let usage = whole.json()["usage"].clone();
     let (prompt, completion) = (usage["prompt_tokens"].as_i64().unwrap(), usage["completion_tokens"].as_i64().unwrap());
-    assert!(prompt >= 5 && completion >= 3, "{usage}");
+    assert!(prompt >= 2 && completion == 3, "{usage}");
     let streamed = json!({"prompt": "hello", "max_tokens": 9, "stream": true});
     let stream = play(&mut scene, &b, "/v1/completions", &streamed, &[said]).await;
     assert_eq!(stream.status, 200);
