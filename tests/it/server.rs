@@ -15,6 +15,7 @@ pub struct Server {
     child: Child,
     pub url: String,
     /// What it logged of its KV events, where it tells any: `endpoint`, `replay`.
+    #[cfg_attr(not(feature = "kv-events"), expect(dead_code))]
     pub kv_events: Value,
 }
 
