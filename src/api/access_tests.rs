@@ -244,13 +244,13 @@ async fn limits_are_told_in_openais_headers_and_refused_with_a_time() {
     let said = scene.says("xyz", FinishReason::Stop);
     let body = json!({"prompt": "hello", "max_tokens": 9});
     let header = |answer: &Answer, name: &str| answer.headers[name].to_str().unwrap().to_owned();
-    let first = play(&mut scene, &token, "/v1/completions", &body, &[said.clone()]).await;
+    let first = play(&mut scene, &token, "/v1/completions", &body, std::slice::from_ref(&said)).await;
     assert_eq!(header(&first, "x-ratelimit-limit-requests"), "2");
     assert_eq!(header(&first, "x-ratelimit-remaining-requests"), "1");
     assert_eq!(header(&first, "x-ratelimit-reset-requests"), "30s");
     assert_eq!(header(&first, "x-ratelimit-limit-tokens"), "600");
     assert_eq!(header(&first, "x-ratelimit-remaining-tokens"), "600");
-    let second = play(&mut scene, &token, "/v1/completions", &body, &[said.clone()]).await;
+    let second = play(&mut scene, &token, "/v1/completions", &body, std::slice::from_ref(&said)).await;
     assert!(header(&second, "x-ratelimit-remaining-tokens").parse::<u32>().unwrap() < 600);
     let third = scene.send(keyed(json_post("/v1/completions", &body), &token)).await;
     assert_eq!((third.status.as_u16(), third.error()["code"].as_str()), (429, Some("rate_limit_exceeded")));

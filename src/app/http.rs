@@ -6,18 +6,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{self, Runtime};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use crate::api::{self, BodyLimits, Health, ServeConfig};
 use crate::clock::{self, Clock};
 use crate::config::{AdminAccess, Config, Loaded};
-use crate::engine::export::Export;
-use crate::engine::trace::Trace;
 use crate::jobs::{Runner, RunnerParts};
 use crate::keys::Keys;
 use crate::store::Store;
-use crate::telemetry::Telemetry;
+use crate::telemetry::Spans;
 use crate::workers;
 
 use super::ending::{self, End, Patience};
@@ -54,9 +52,6 @@ pub struct Serving {
     pub level: Level,
     pub spans: Option<Spans>,
 }
-
-/// Who makes spans, who gives it traces, and those.
-pub type Spans = (Telemetry, Export, mpsc::Receiver<Arc<Trace>>);
 
 pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, Failure> {
     let Serving { listeners, store, keys, workers: started, clock, level, spans } = serving;

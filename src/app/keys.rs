@@ -84,10 +84,10 @@ pub fn db(args: DbArgs, config: &Config) -> Result<(), Failure> {
             print(&format!("the schema of {} is up to date\n", store.location()))
         });
     }
-    if let Location::File(path) = &config.store.location {
-        if !path.exists() {
-            return Err(input(Refused::NoStore { location: config.store.location.to_string() }));
-        }
+    if let Location::File(path) = &config.store.location
+        && !path.exists()
+    {
+        return Err(input(Refused::NoStore { location: config.store.location.to_string() }));
     }
     run(async {
         let store = Store::reader(reachable(config)?);

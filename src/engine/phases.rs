@@ -172,7 +172,7 @@ mod tests {
         traces.begin(SeqId(1), origin, Priority::Normal, 8);
         for (at, decision) in decisions {
             match decision {
-                Decision::Ended { how } => drop(traces.end(SeqId(1), *how, Micros(100 + at)).cloned()),
+                Decision::Ended { how } => drop(traces.end(SeqId(1), how, Micros(100 + at)).cloned()),
                 other => traces.note(SeqId(1), other.clone(), Micros(100 + at)),
             }
         }

@@ -95,14 +95,13 @@ struct Piece {
     status: Status,
 }
 
+/// Who makes spans, who gives it traces, and those.
+pub type Spans = (Telemetry, Export, mpsc::Receiver<Arc<Trace>>);
+
 impl Telemetry {
     /// What takes ended traces from the engine loops, and who makes spans of all; `None` where nobody wants them. Spans are
     /// sent on `runtime`.
-    pub fn start(
-        config: &Config,
-        clock: &Clock,
-        runtime: &Handle,
-    ) -> Result<Option<(Telemetry, Export, mpsc::Receiver<Arc<Trace>>)>, TelemetryError> {
+    pub fn start(config: &Config, clock: &Clock, runtime: &Handle) -> Result<Option<Spans>, TelemetryError> {
         let Some(exporter) = otlp::exporter(config.endpoint.as_deref(), runtime)? else { return Ok(None) };
         let mut processor = BatchSpanProcessor::builder(exporter).build();
         processor.set_resource(&otlp::resource());

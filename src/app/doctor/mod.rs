@@ -111,7 +111,7 @@ mod tests {
         let fine = Check::fine("config", "defaults");
         let warning = Check::warning("memory", "little", "buy some");
         let broken = Check::broken("port", "taken", "take another");
-        assert_eq!(table(&[fine.clone()]), "ok       config     defaults\neverything is in order\n");
+        assert_eq!(table(std::slice::from_ref(&fine)), "ok       config     defaults\neverything is in order\n");
         let all = [fine, warning, broken];
         assert_eq!((worst(&all[..2]), worst(&all)), (Verdict::Warning, Verdict::Broken));
         assert!(
