@@ -28,7 +28,8 @@ struct Collector {
 
 impl Collector {
     async fn start() -> Collector {
-        let (spans, services): (Arc<Mutex<Vec<Span>>>, Arc<Mutex<Vec<String>>>) = Default::default();
+        let spans: Arc<Mutex<Vec<Span>>> = Arc::default();
+        let services: Arc<Mutex<Vec<String>>> = Arc::default();
         let (heard, named) = (spans.clone(), services.clone());
         let hear = move |headers: HeaderMap, body: Bytes| async move {
             assert_eq!(headers["content-type"], "application/x-protobuf");
