@@ -62,6 +62,8 @@ impl Journey {
         let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
         let path = request.uri().path();
         let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+        // Where a part of the routes has a fallback, the router has names of its own.
+        let matched = matched.filter(|path| !path.contains("__private"));
         let route = route(path);
         Journey(Arc::new(Inner {
             began: front.clock.now(),

@@ -141,7 +141,7 @@ async fn an_invalid_file_is_refused_with_its_place_and_changes_nothing() {
         ("batching:\n  strategy: immediate\nserver:\n  prot: 1\n", Some(4), "did you mean server.port"),
         ("batching:\n  strategy: immediate\n  min_wait_ms: 90\n  max_wait_ms: 10\n", None, "contradicts"),
         ("batching:\n  strategy: [immediate\n", None, "yaml"),
-        ("batching:\n  strategy: immediate\n\tpolicy: fair\n", Some(3), "yaml"),
+        ("batching:\n  strategy: immediate\n\tpolicy: fair\n", None, "yaml"),
         ("batching:\n  strategy: immediate\nserver:\n  host: 0.0.0.0\n", None, "insecure"),
         ("batching: immediate\n", Some(1), "batching"),
     ] {
