@@ -76,7 +76,7 @@ pub fn serve(config: &Config, runtime: Runtime, serving: Serving) -> Result<(), 
         drain: Arc::default(),
         canaries: Arc::default(),
         live: Arc::default(),
-        instance: measures::instance(&listener).into(),
+        instance: measures::instance(config.server.port).into(),
     };
     let sampled = front.clone();
     let (drain_asked, wake) = (front.drain.clone(), front.batches.clone());

@@ -1,6 +1,5 @@
 //! Takes the samples behind `/metrics/json/history`, and writes one of many to the store.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
@@ -36,12 +35,11 @@ async fn write(front: &Front, since_ms: i64, oldest_ms: i64) {
     }
 }
 
-/// The host's name and the port.
-pub fn instance(listener: &TcpListener) -> String {
+/// The host's name and the port as it is configured, so that a server which is begun again is the same.
+pub fn instance(port: u16) -> String {
     let name =
         std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::fs::read_to_string("/etc/hostname"));
     let name = name.ok().or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
     let name = if name.trim().is_empty() { "localhost" } else { name.trim() };
-    let port = listener.local_addr().map_or(0, |address| address.port());
     format!("{name}:{port}")
 }

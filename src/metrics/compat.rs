@@ -104,6 +104,14 @@ pub(super) fn vllm(metrics: &Metrics, model: Option<&str>, text: &mut String) {
     for (reason, count) in ended {
         family.line("request_success_total", &[("finished_reason", reason)], count.get() as f64);
     }
+    family.head(
+        "num_requests_waiting_by_reason",
+        "The same as num_requests_waiting; nothing waits for anything else.",
+        "gauge",
+    );
+    for (reason, count) in [("capacity", metrics.waiting.sum()), ("deferred", 0)] {
+        family.line("num_requests_waiting_by_reason", &[("reason", reason)], count as f64);
+    }
     let (size, blocks) = metrics.cache();
     if blocks > 0 {
         let (size, blocks) = (size.to_string(), blocks.to_string());

@@ -13,7 +13,7 @@ use crate::server::{Server, post, stream};
 
 const RULES: &str = "deploy/prometheus/forebay.rules.yml";
 /// Names whose spelling is others' to answer for.
-const BORROWED: &[&str] = &["vllm:", "llamacpp:", "request_latency_ms", "forebay_kv_cache_usage_perc"];
+const BORROWED: &[&str] = &["vllm:", "llamacpp:", "request_latency_ms"];
 
 fn path(of: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(of)
@@ -265,6 +265,42 @@ async fn routers_find_one_series_of_each_gauge_and_labels_are_bounded() {
     let (before, after) = (names(&before), names(&text(&server).await));
     let new: Vec<_> = after.difference(&before).filter(|line| !line.starts_with('#')).collect();
     assert!(new.iter().all(|line| line.starts_with("forebay_errors_total{")) && new.len() <= 2, "{new:?}");
+}
+
+/// Of this process and of those before it.
+async fn history(server: &Server) -> Vec<Value> {
+    let answer = reqwest::get(server.at("/metrics/json/history")).await.expect("an answer");
+    let answer: Value = answer.json().await.expect("JSON");
+    answer["data"].as_array().expect("a list").clone()
+}
+
+#[tokio::test]
+async fn the_history_begins_with_what_the_store_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = format!("sqlite:{}", folder.path().join("forebay.db").display());
+    let variables = [("FOREBAY__STORE__URL", store.as_str()), ("FOREBAY__METRICS__SNAPSHOT_INTERVAL", "100ms")];
+    let mut server = Server::start_in(&[], &variables);
+    live_a_little(&server).await;
+    // A sample is written before the next one is taken, so three that know of the requests are enough.
+    let knows = |point: &&Value| point["requests_queued"].as_u64().is_some_and(|count| count == 4);
+    let mut told = Vec::new();
+    for _ in 0..3_000 {
+        told = history(&server).await;
+        if told.iter().filter(knows).count() >= 3 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(told.iter().filter(knows).count() >= 3, "{told:?}");
+    server.kill();
+    let server = Server::start_in(&[], &variables);
+    let told = history(&server).await;
+    assert!(told.iter().any(|point| knows(&point)), "{told:?}");
+    assert!(told.windows(2).all(|pair| pair[0]["timestamp"].as_str() <= pair[1]["timestamp"].as_str()), "{told:?}");
+    let now: Value = reqwest::get(server.at("/metrics/json")).await.unwrap().json().await.unwrap();
+    assert_eq!((&now["requests_queued"], &now["strategy"]), (&json!(0), &json!("queue_depth")));
+    assert_eq!(now["kv"]["free"], now["kv"]["blocks"]);
+    assert!(now["kv"]["blocks"].as_f64().is_some_and(|blocks| blocks > 0.0), "{now}");
 }
 
 #[tokio::test]
