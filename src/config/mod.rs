@@ -13,6 +13,7 @@ mod place;
 mod proxies;
 mod raw;
 mod server;
+mod table;
 mod telling;
 mod tools;
 mod tracing;

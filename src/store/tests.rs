@@ -360,7 +360,7 @@ async fn commands_work_beside_a_server_and_see_its_schema() {
     let states = |steps: Vec<Step>| steps.into_iter().map(|step| step.state).collect::<Vec<_>>();
     // Before the first start.
     let reader = Store::reader(config.clone());
-    assert_eq!(states(reader.schema().await.unwrap().0), [SchemaState::Pending; 2]);
+    assert_eq!(states(reader.schema().await.unwrap().0), [SchemaState::Pending; 3]);
     reader.close().await;
     server.open().await.unwrap();
     let command = Store::beside(config.clone());

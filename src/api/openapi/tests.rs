@@ -159,6 +159,7 @@ fn bodies() -> Vec<(&'static str, Vec<Value>)> {
     ];
     vec![
         ("/v1/completions", each(&json!({"prompt": "a", "max_tokens": 1}))),
+        ("/v1/completions/render", each(&json!({"prompt": "a", "max_tokens": 1}))),
         ("/v1/chat/completions", each(&json!({"messages": message, "max_tokens": 1}))),
         ("/v1/chat/completions/render", each(&json!({"messages": message}))),
         ("/v1/chat/completions/input_tokens", each(&json!({"messages": message}))),
