@@ -119,7 +119,7 @@ impl Index {
 /// All that the replay socket still has from `first` on, and its end.
 async fn replay(server: &Server, first: u64, index: &mut Index) {
     let mut socket = DealerSocket::new();
-    socket.connect(&endpoint(&server, "replay")).await.expect("connected");
+    socket.connect(endpoint(server, "replay").as_str()).await.expect("connected");
     let mut request = ZmqMessage::from(Vec::new());
     request.push_back(first.to_be_bytes().to_vec().into());
     socket.send(request).await.expect("asked");
