@@ -96,10 +96,6 @@ validate-simulator: ## what `forebay simulate` predicts beside what `forebay ben
 	$(CARGO) build --release --locked
 	$(PYTHON) benches/validate.py
 
-bench-probes: ## how long /metrics and the probes take while every core computes
-	$(CARGO) build --release --locked
-	$(PYTHON) benches/probes.py target/release/forebay
-
 parity: ## greedy tokens against llama.cpp's, which it compiles once; FILES="a.gguf b.gguf" or random models
 	$(CARGO) build --release --locked
 	$(PYTHON) tests/parity/parity.py $(FILES)

@@ -2,14 +2,12 @@
 
 use std::fs::OpenOptions;
 use std::path::Path;
-use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::any::{AnyConnectOptions, install_default_drivers};
-use sqlx::{AnyConnection, ConnectOptions, Connection};
 use tokio::time::timeout;
 
-use super::{Config, Location, StoreError, migrations};
+use super::check::{SchemaState, Step};
+use super::{Config, Location, Store, StoreError};
 
 /// What is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,11 +17,9 @@ pub enum Examined {
     /// The first start makes it.
     Missing,
     There {
-        /// Steps of the schema that were taken.
-        applied: usize,
-        /// Steps that the next start takes.
-        pending: Vec<&'static str>,
-        /// Taken by a newer version of the program.
+        /// The steps of the schema that we know.
+        steps: Vec<Step>,
+        /// Steps that a newer version of the program took.
         newer: usize,
     },
 }
@@ -31,10 +27,10 @@ pub enum Examined {
 /// A server that does not answer by then is as good as none.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Makes nothing, changes nothing, and takes no lock.
+/// Changes nothing, and takes no lock that a server needs.
 pub async fn examine(config: &Config) -> Result<Examined, StoreError> {
     let fail = |message: String| StoreError::Open { location: config.location.to_string(), message };
-    let url = match &config.location {
+    match &config.location {
         Location::Memory => return Ok(Examined::Memory),
         Location::File(path) if !path.exists() => {
             writable(path).map_err(fail)?;
@@ -42,33 +38,25 @@ pub async fn examine(config: &Config) -> Result<Examined, StoreError> {
         }
         Location::File(path) => {
             OpenOptions::new().read(true).write(true).open(path).map_err(|error| fail(error.to_string()))?;
-            config.location.url().replace("mode=rwc", "mode=rw")
         }
-        Location::Postgres(url) => url.clone(),
-    };
-    install_default_drivers();
-    let options = AnyConnectOptions::from_str(&url).map_err(|error| fail(error.to_string()))?;
-    let options = options.disable_statement_logging();
-    let connected = timeout(PATIENCE, AnyConnection::connect_with(&options)).await;
-    let connected = connected.map_err(|_| fail(format!("no answer within {} s", PATIENCE.as_secs())))?;
-    let mut connection = connected.map_err(|error| fail(error.to_string()))?;
-    let taken = taken(&mut connection).await.map_err(|error| fail(error.to_string()));
-    let _ = connection.close().await;
-    Ok(compared(&taken?))
+        Location::Postgres(_) => {}
+    }
+    let store = Store::reader(config.clone());
+    let schema = timeout(PATIENCE, store.schema()).await;
+    let (steps, newer) = schema.map_err(|_| fail(format!("no answer within {} s", PATIENCE.as_secs())))??;
+    store.close().await;
+    Ok(Examined::There { steps, newer: newer.len() })
 }
 
-fn compared(taken: &[i64]) -> Examined {
-    let known = migrations::steps();
-    let (there, missing): (Vec<_>, Vec<_>) = known.into_iter().partition(|(version, _)| taken.contains(version));
-    let newer = taken.len().saturating_sub(there.len());
-    Examined::There { applied: there.len(), pending: missing.into_iter().map(|(_, name)| name).collect(), newer }
-}
-
-/// Versions of the steps that were taken; none where nobody has been yet.
-async fn taken(connection: &mut AnyConnection) -> sqlx::Result<Vec<i64>> {
-    match sqlx::query_scalar("SELECT version FROM _sqlx_migrations").fetch_all(connection).await {
-        Err(sqlx::Error::Database(error)) if error.message().contains("_sqlx_migrations") => Ok(Vec::new()),
-        taken => taken,
+impl Examined {
+    /// Names of the steps in such a state.
+    pub fn steps(&self, state: SchemaState) -> Vec<&'static str> {
+        match self {
+            Examined::Memory | Examined::Missing => Vec::new(),
+            Examined::There { steps, .. } => {
+                steps.iter().filter(|step| step.state == state).map(|step| step.name).collect()
+            }
+        }
     }
 }
 
@@ -83,7 +71,7 @@ fn writable(path: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Store;
+    use super::super::migrations;
     use super::*;
 
     #[tokio::test]
@@ -96,20 +84,14 @@ mod tests {
         assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing was left behind");
         let store = Store::new(config.clone());
         store.open().await.unwrap();
-        let known = migrations::steps().len();
-        let whole = Examined::There { applied: known, pending: Vec::new(), newer: 0 };
-        assert_eq!(examine(&config).await.unwrap(), whole, "also while a server uses it");
+        let whole = examine(&config).await.unwrap();
+        assert!(matches!(whole, Examined::There { newer: 0, .. }), "also while a server uses it: {whole:?}");
+        assert_eq!(whole.steps(SchemaState::Applied).len(), migrations::names().count());
+        assert!(whole.steps(SchemaState::Pending).is_empty() && whole.steps(SchemaState::Different).is_empty());
         store.close().await;
         std::fs::write(&path, "this is no database, but long enough to be looked at as one".repeat(100)).unwrap();
         assert!(examine(&config).await.is_err());
         let nowhere = Config { location: Location::File(folder.path().join("a/b.db")), max_mib: None };
         assert!(examine(&nowhere).await.unwrap_err().to_string().contains("a"));
-    }
-
-    #[test]
-    fn steps_are_counted_by_their_versions() {
-        let first = migrations::steps()[0];
-        assert!(matches!(compared(&[]), Examined::There { applied: 0, pending, newer: 0 } if pending[0] == first.1));
-        assert!(matches!(compared(&[first.0, 9_999]), Examined::There { applied: 1, newer: 1, .. }));
     }
 }

@@ -11,11 +11,6 @@ const STEPS: &[(i64, &str, &str)] = &[
     (3, "metric_history", include_str!("../../migrations/0003_metric_history.sql")),
 ];
 
-/// Version and name of each.
-pub(super) fn steps() -> Vec<(i64, &'static str)> {
-    STEPS.iter().map(|&(version, name, _)| (version, name)).collect()
-}
-
 /// Built here, not by sqlx's macro, which would compile the drivers a second time for the compiler.
 pub(super) fn migrator() -> Migrator {
     let step = |&(version, name, sql): &(i64, &'static str, &'static str)| {

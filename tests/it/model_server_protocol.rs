@@ -99,7 +99,7 @@ async fn each_gauge_is_one_series_of_its_type_and_follows_the_load() {
 }
 
 /// Probes have a second (KServe), scrapes come every 50 ms (llm-d): neither waits for a step. How fast they are is for
-/// `benches/probes.py`; here it is that they answer at all, in the middle of one and the same load.
+/// `benches/scrape.py`; here it is that they answer at all, in the middle of one and the same load.
 #[tokio::test]
 async fn probes_and_scrapes_answer_while_every_core_computes() {
     let server = Server::start(&[]);

@@ -7,7 +7,7 @@ use super::{Check, Verdict};
 use crate::app::{compute_threads, inspect, memory, source};
 use crate::config::{Config, Loaded};
 use crate::model::{self, Isa, Source};
-use crate::store::{self, Examined, Location, StoreError};
+use crate::store::{self, Examined, Location, SchemaState, StoreError};
 
 /// In the order in which a start would meet them.
 pub fn all(loaded: &Loaded, mistake: Option<String>) -> Vec<Check> {
@@ -71,12 +71,15 @@ fn store(config: &Config) -> Check {
             format!("{location} was migrated by a newer version, {newer} steps ahead"),
             "run that version, or name another store with --store",
         ),
-        Ok(Examined::There { applied, pending, .. }) if pending.is_empty() => {
-            Check::fine(NAME, format!("{location}, schema up to date ({applied} steps)"))
-        }
-        Ok(Examined::There { pending, .. }) => {
-            Check::fine(NAME, format!("{location}; the next start migrates: {}", pending.join(", ")))
-        }
+        Ok(there) => match (there.steps(SchemaState::Different), there.steps(SchemaState::Pending)) {
+            (different, _) if !different.is_empty() => Check::broken(
+                NAME,
+                format!("{location} was migrated by other steps than ours: {}", different.join(", ")),
+                "run the version that made it, or name another store with --store",
+            ),
+            (_, pending) if pending.is_empty() => Check::fine(NAME, format!("{location}, schema up to date")),
+            (_, pending) => Check::fine(NAME, format!("{location}; the next start migrates: {}", pending.join(", "))),
+        },
         Err(error) => {
             let advice = match location {
                 Location::Postgres(_) => "check host, user, password and database of store.url, and that it runs",
