@@ -52,7 +52,7 @@ capi-dev: # what the tests of the C library link
 	CARGO_INCREMENTAL=1 $(CARGO) rustc --locked --lib --features capi --crate-type cdylib,staticlib
 
 doc: ## tests in doc comments
-	$(CARGO) test --locked --doc
+	$(CARGO) test --locked --doc $(FEATURES)
 
 venv: $(VENV)/ready ## the Python of the tests, with the clients
 
