@@ -1,6 +1,6 @@
 //! What the user wrote (`raw`, `cli`) and what it means: one typed, validated struct, a part per room.
 //!
-//! Precedence: flags, environment (`FOREBAY__SERVER__PORT`), file, defaults. `keys` is the table that all of it reads.
+//! Precedence: flags, environment (`FOREBAY__SERVER__PORT`), file, defaults. `keys` says what a key is, `table` has them all.
 
 mod cli;
 mod engine;
