@@ -7,6 +7,8 @@ COPY . .
 RUN cargo build --release --locked --features "$FEATURES" --bin forebay
 
 FROM debian:bookworm-slim
+# Whose certificates https:// upstreams and collectors are checked against.
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
 RUN useradd --system --uid 10001 --no-create-home forebay \
     && install -d -o forebay -g forebay /var/lib/forebay
 COPY --from=build /src/target/release/forebay /usr/local/bin/forebay

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 SCENARIOS = ["steady_state", "long_tail"]
@@ -39,6 +40,8 @@ class Server:
             found = re.search(r"listening on (http://[0-9.:]+)", line)
             if found:
                 self.url = found.group(1)
+                # A log that nobody reads fills its pipe, and whoever writes to it waits.
+                threading.Thread(target=self.process.stdout.read, daemon=True).start()
                 break
         else:
             sys.exit("the server did not start")
@@ -48,7 +51,7 @@ class Server:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.communicate()
+        self.process.wait()
 
 
 def run(forebay, *arguments, variables=None):

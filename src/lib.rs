@@ -43,6 +43,7 @@ pub mod model;
 pub mod metrics;
 
 pub mod client;
+mod https;
 pub mod sim;
 pub mod store;
 pub mod telemetry;

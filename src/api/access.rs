@@ -9,19 +9,16 @@
 
 use std::convert::Infallible;
 use std::fmt::Write;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Request, State as Extract};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use http_body::{Frame, SizeHint};
 
+use super::accompanied::{Companion, accompanied};
 use super::{Front, metrics};
 use crate::keys::{Account, Admission, Holder, Level, Levels, Refused, Role};
 use crate::metrics::Route;
@@ -139,7 +136,7 @@ pub async fn layer(Extract(front): Extract<Front>, mut request: Request, next: N
         Ok(Some(admission)) => {
             let mut response = next.run(request).await;
             tell(response.headers_mut(), &admission.seat.levels);
-            response.map(|inner| Body::new(Held { inner, _admission: admission }))
+            accompanied(response, admission)
         }
         Err(Refused { error, levels }) => {
             let mut response = super::refused(request.uri().path(), error);
@@ -251,31 +248,8 @@ fn spelled(duration: Duration) -> String {
     text
 }
 
-/// An answer whose request counts as running until it has been sent or given up.
-struct Held {
-    inner: Body,
-    _admission: Admission,
-}
-
-impl http_body::Body for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
+/// Its request counts as running until the answer has been sent or given up.
+impl Companion for Admission {}
 
 #[cfg(test)]
 mod tests {

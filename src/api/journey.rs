@@ -2,20 +2,17 @@
 //! that tell of it. No text and no key gets there.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes};
 use axum::extract::{MatchedPath, Request, State as Extract};
 use axum::http::HeaderValue;
 use axum::middleware::Next;
 use axum::response::Response;
-use http_body::{Frame, SizeHint};
 use tracing::Instrument;
 
 use super::Front;
+use super::accompanied::{Companion, accompanied};
 use super::metrics::{StreamFault, route};
 use super::request_id::RequestId;
 use crate::metrics::{Outcome, Route};
@@ -185,7 +182,7 @@ pub async fn layer(Extract(front): Extract<Front>, mut request: Request, next: N
     let response = next.run(request).instrument(span).await;
     ending.status = response.status().as_u16();
     ending.fault = response.extensions().get::<StreamFault>().cloned();
-    response.map(|inner| Body::new(Followed { inner, ending }))
+    accompanied(response, ending)
 }
 
 /// Tells when dropped.
@@ -211,36 +208,8 @@ impl Drop for Ending {
     }
 }
 
-struct Followed {
-    inner: Body,
-    ending: Ending,
-}
-
-impl http_body::Body for Followed {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.inner).poll_frame(context);
-        self.ending.whole |= matches!(polled, Poll::Ready(None));
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-impl Drop for Followed {
-    fn drop(&mut self) {
-        // A body of known length is not polled to its end.
-        self.ending.whole |= http_body::Body::is_end_stream(&self.inner);
+impl Companion for Ending {
+    fn sent(&mut self) {
+        self.whole = true;
     }
 }

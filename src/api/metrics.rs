@@ -1,20 +1,17 @@
 //! `GET /metrics`, and the layer that counts requests: each once, when its body has been sent or dropped.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes};
 use axum::extract::{Request, State as Extract};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http_body::{Frame, SizeHint};
 
 use super::Front;
+use super::accompanied::{Companion, accompanied};
 use super::error::ErrorCode;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::metrics::{Metrics, Outcome, Route};
 use crate::units::Micros;
 
@@ -22,7 +19,8 @@ use crate::units::Micros;
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "probes", responses((status = 200, description = "All series", body = String, content_type = "text/plain")))]
 pub async fn text(Extract(front): Extract<Front>) -> Response {
     front.workers.publish();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], front.metrics.render()).into_response()
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], front.metrics.render(clock::unix_seconds()))
+        .into_response()
 }
 
 /// Put into the extensions of a streamed response; set when the stream ends with an error frame.
@@ -84,7 +82,7 @@ pub async fn layer(Extract(state): Extract<Front>, request: Request, next: Next)
     }
     unanswered.outcome = None;
     let (pending, success) = (pending(Some(Outcome::Cancelled)), outcome(response.status()));
-    response.map(|inner| Body::new(Counted { inner, pending, success, fault }))
+    accompanied(response, Counting { pending, success, fault })
 }
 
 fn outcome(status: StatusCode) -> Outcome {
@@ -114,50 +112,17 @@ impl Drop for Pending {
     }
 }
 
-struct Counted {
-    inner: Body,
+/// What the request comes to once its answer has been sent.
+struct Counting {
     pending: Pending,
     success: Outcome,
     fault: Option<StreamFault>,
 }
 
-impl Counted {
-    fn settle(&mut self) {
+impl Companion for Counting {
+    fn sent(&mut self) {
         let failed = self.fault.as_ref().is_some_and(StreamFault::is_set);
         self.pending.outcome = Some(if failed { Outcome::ServerError } else { self.success });
-    }
-}
-
-impl http_body::Body for Counted {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.inner).poll_frame(context);
-        if matches!(polled, Poll::Ready(None)) {
-            self.settle();
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        // A body of known length is not polled to its end.
-        if http_body::Body::is_end_stream(&self.inner) {
-            self.settle();
-        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! extract.rs body, bounded in bytes and time ─▶ openai/, anthropic/ JSON ⇄ RawRequest, Delta ─▶ sse.rs frames
 //! measures.rs the server in numbers, now and lately; metrics.rs the same for Prometheus
 //! admin/     what the operator sees and changes; openapi/ what all of it looks like; dashboard.rs a page that shows it
-//! journey.rs what the log and the spans tell of a request
+//! journey.rs what the log and the spans tell of a request; accompanied.rs bodies that somebody follows to their end
 //! inside.rs  the lines of batches, which ask the same routes
 //! error.rs   every error's status, object and headers
 //! ```
@@ -19,6 +19,7 @@
 //! only, so a saturated engine does not delay them.
 
 mod access;
+mod accompanied;
 mod admin;
 mod anthropic;
 mod cors;
@@ -44,6 +45,7 @@ use std::any::Any;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef, Request};
@@ -125,6 +127,8 @@ pub struct State {
     pub front: Front,
     pub generator: Generator,
     pub replays: Arc<Replays>,
+    /// A stream that has no seat says nothing for so long: not even that all is well.
+    pub stream_hold: Duration,
 }
 
 impl Deref for State {

@@ -1,6 +1,7 @@
 //! A router over a scripted engine loop: the test says what each submission hears.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
@@ -96,7 +97,7 @@ impl Scene {
             access_log: Arc::default(),
             telemetry: None,
         };
-        let state = State { front, generator, replays: Arc::default() };
+        let state = State { front, generator, replays: Arc::default(), stream_hold: Duration::from_secs(15) };
         Scene { state, heartbeat, commands, tokenizer }
     }
 
@@ -136,7 +137,7 @@ impl Scene {
     }
 
     pub async fn metric(&self, series: &str) -> f64 {
-        let text = self.state.metrics.render();
+        let text = self.state.metrics.render(0);
         let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {series}")).parse().unwrap()
     }

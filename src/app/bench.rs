@@ -27,7 +27,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         pace: args.concurrency.map_or(Pace::Open, |clients| Pace::Closed(clients.max(1))),
         words: if args.text { Words::Text } else { Words::Tokens },
         ignore_eos: !args.respect_eos,
-        seed: args.target.seed,
+        seed: fresh(args.target.seed),
     };
     let measured = measure(&args.target, &scenario, &arrivals, plan)?;
     let settings = settings(args, &scenario);
@@ -40,6 +40,11 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     let text = if args.json { json_text(args, &scenario, &measured, &slo, settings) } else { text };
     io::stdout().write_all(text.as_bytes()).context("standard output")?;
     Ok(())
+}
+
+/// What words are drawn from: no two runs have the same prompts, so what one left in the server's cache helps no other.
+fn fresh(seed: u64) -> u64 {
+    seed ^ (crate::clock::Clock::system().unix_millis() as u64).rotate_left(20)
 }
 
 fn scenario(args: &BenchArgs) -> Result<Scenario, Failure> {
@@ -149,11 +154,10 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     }
     let scenario = Scenario::parse(CALIBRATION).map_err(input)?;
     let classes: Vec<String> = scenario.classes.iter().map(|class| class.name.clone()).collect();
-    let plan = |clients| Plan {
-        pace: Pace::Closed(clients),
-        words: Words::Tokens,
-        ignore_eos: true,
-        seed: args.target.seed.wrapping_add(clients as u64),
+    let mut seed = fresh(args.target.seed);
+    let mut plan = |clients| {
+        seed = seed.wrapping_add(1);
+        Plan { pace: Pace::Closed(clients), words: Words::Tokens, ignore_eos: true, seed }
     };
     let cost = runtime()?
         .block_on(async {

@@ -8,6 +8,7 @@ use anyhow::Context;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
+use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::api::{self, BodyLimits, Health, ServeConfig};
 use crate::clock::{self, Clock};
@@ -50,16 +51,25 @@ pub struct Serving {
     pub workers: Workers,
     pub clock: Clock,
     pub level: Level,
+    /// Log lines that were dropped.
+    pub lost: ErrorCounter,
     pub spans: Option<Spans>,
 }
 
 pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, Failure> {
-    let Serving { listeners, store, keys, workers: started, clock, level, spans } = serving;
+    let Serving { listeners, store, keys, workers: started, clock, level, lost, spans } = serving;
     let Workers { pool, generator, shared, fingerprint, kv_events } = started;
     let config = loaded.config.clone();
     let health = Arc::new(Health::new(pool.clone()));
     let access = Arc::new(AtomicBool::new(config.logging.access));
-    let parts = ReloaderParts { pool: pool.clone(), store: store.clone(), clock: clock.clone(), level, access };
+    let parts = ReloaderParts {
+        pool: pool.clone(),
+        store: store.clone(),
+        clock: clock.clone(),
+        metrics: shared.metrics.clone(),
+        level,
+        access,
+    };
     let access = parts.access.clone();
     let reloader = Arc::new(Reloader::new(loaded, parts));
     let front = api::Front {
@@ -94,7 +104,10 @@ pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, 
     let sampled = front.clone();
     let (drain_asked, wake) = (front.drain.clone(), front.batches.clone());
     let router = match generator {
-        Some(generator) => api::router(api::State { front, generator, replays: Arc::default() }),
+        Some(generator) => {
+            let stream_hold = config.server.stream_hold;
+            api::router(api::State { front, generator, replays: Arc::default(), stream_hold })
+        }
         None => api::relay_router(front),
     };
     let parts = RunnerParts {
@@ -126,7 +139,7 @@ pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, 
             tokio::spawn(thermal::watch(reloader.live(), pool.clone())),
             tokio::spawn(reload_on(hangups, reloader.clone())),
             tokio::spawn(notify::watchdog(pool.clone())),
-            tokio::spawn(measures::sample(sampled)),
+            tokio::spawn(measures::sample(sampled, lost)),
         ];
         let spans = spans.map(|(telemetry, export, ended)| {
             let (stop, stopped) = oneshot::channel::<()>();

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
+use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::api::Front;
 use crate::store::Snapshot;
 
 /// Until it is dropped.
-pub async fn sample(front: Front) {
+pub async fn sample(front: Front, lost: ErrorCounter) {
     let config = front.metrics.config().clone();
     let every = Duration::from_micros(config.interval.0);
     let mut ticks = interval(every);
@@ -19,6 +20,7 @@ pub async fn sample(front: Front) {
         ticks.tick().await;
         let now_ms = front.clock.unix_millis();
         front.metrics.sample(now_ms);
+        front.metrics.log_lines_lost(lost.dropped_lines() as u64);
         let Some(kept_every) = config.kept_every else { continue };
         if now_ms - written_ms >= kept_every.as_millis() as i64 {
             write(&front, written_ms, now_ms - config.kept_for.as_millis() as i64).await;

@@ -84,7 +84,7 @@ pub fn compute_threads(config: &Config) -> usize {
 /// Loads the model, starts the workers and serves until a signal comes and everything under way has ended.
 pub fn serve(loaded: Loaded) -> Result<End, Failure> {
     let config = loaded.config.clone();
-    let level = logging::init(&config.logging);
+    let (level, lines) = logging::init(&config.logging);
     // The failpoints of `FAILPOINTS`, in builds for tests.
     let _scenario = fail::has_failpoints().then(fail::FailScenario::setup);
     let clock = Clock::system();
@@ -101,5 +101,6 @@ pub fn serve(loaded: Loaded) -> Result<End, Failure> {
     let workers = workers::start(&config, &clock, export)?;
     // What loading needed is no longer needed.
     crate::model::release_freed();
-    http::serve(loaded, runtime, Serving { listeners, store, keys, workers, clock, level, spans })
+    let lost = lines.lost.clone();
+    http::serve(loaded, runtime, Serving { listeners, store, keys, workers, clock, level, lost, spans })
 }

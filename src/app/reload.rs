@@ -16,6 +16,7 @@ use crate::api::{Refused, Reloaded, Waits};
 use crate::clock::Clock;
 use crate::config::{Config, Difference, Effect, Loaded};
 use crate::engine::control::{Changed, Retuning, Tuning};
+use crate::metrics::Metrics;
 use crate::request::RequestError;
 use crate::store::{AuditEntry, Store};
 use crate::workers::Pool;
@@ -35,6 +36,7 @@ pub struct ReloaderParts {
     pub pool: Pool,
     pub store: Store,
     pub clock: Clock,
+    pub metrics: Arc<Metrics>,
     pub level: Level,
     /// Whether requests are logged.
     pub access: Arc<AtomicBool>,
@@ -56,6 +58,7 @@ impl Reloader {
         let mut loaded = self.loaded.lock().await;
         notify::reloading();
         let outcome = self.attempt(&mut loaded, who).await;
+        self.parts.metrics.reloaded(outcome.is_ok());
         match &outcome {
             Ok(Reloaded { changed, restart }) => {
                 for Changed { what, from, to } in changed {

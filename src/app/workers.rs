@@ -52,6 +52,7 @@ pub fn start(config: &Config, clock: &Clock, export: Option<Export>) -> Result<W
     let generator = served.map(|served| served.generator(config, pool.clone()));
     if let Some(generator) = &generator {
         shared.metrics.serves(generator.model_id());
+        shared.metrics.adapts(generator.adapters());
     }
     Ok(Workers { pool, generator, shared, fingerprint, kv_events: pending })
 }

@@ -38,6 +38,7 @@ pub struct Plan {
     pub pace: Pace,
     pub words: Words,
     pub ignore_eos: bool,
+    /// Of the prompts' words: a server that has seen a run with the same one may have its prompts in its cache.
     pub seed: u64,
 }
 

@@ -21,6 +21,7 @@ pub mod load;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::https;
 use crate::request::Priority;
 
 /// A server to ask. Cheap to clone; clones share connections.
@@ -102,18 +103,15 @@ pub struct Usage {
 }
 
 impl Client {
-    /// `base` is `http://host:port`, with or without `/v1`.
+    /// `base` is `http://host:port` or `https://host`, with or without `/v1`.
     pub fn new(base: &str) -> Result<Client, ClientError> {
         let refused = |message| ClientError::Url { url: base.into(), message };
-        if base.starts_with("https://") {
-            return Err(refused("this build speaks http:// only; put a TLS proxy in front"));
-        }
-        if !base.starts_with("http://") {
-            return Err(refused("it must begin with http://"));
+        if !https::is_asked(base) {
+            return Err(refused("it must begin with http:// or https://"));
         }
         let base = base.trim_end_matches('/').trim_end_matches("/v1").to_owned();
         // Every request at once, on a connection of its own: the server's queue is measured, not the client's.
-        let http = reqwest::Client::builder().pool_max_idle_per_host(1_024).tcp_nodelay(true).build()?;
+        let http = https::client(&base).pool_max_idle_per_host(1_024).tcp_nodelay(true).build()?;
         Ok(Client { http, base, model: "default".into(), key: None })
     }
 
@@ -318,7 +316,7 @@ mod tests {
         let body = client.body(&ask);
         assert_eq!(Priority::from_integer(body["priority"].as_i64().unwrap()), Priority::High);
         assert_eq!(body["ignore_eos"], true);
-        for bad in ["https://localhost", "localhost:8080", "ftp://x"] {
+        for bad in ["localhost:8080", "ftp://x", ""] {
             assert!(matches!(Client::new(bad), Err(ClientError::Url { .. })), "{bad}");
         }
     }

@@ -34,6 +34,8 @@ pub struct ServerConfig {
     pub origins: Option<Vec<String>>,
     /// Told to end, the server takes requests for so long, not ready.
     pub drain_delay: Duration,
+    /// A stream that has no seat yet is not begun for so long.
+    pub stream_hold: Duration,
     /// Whose headers about tenant, objective and speed count.
     pub trusted_proxies: Vec<IpNet>,
     /// Objectives of gateways and what they stand for.
@@ -91,6 +93,7 @@ pub fn server(read: &Reader) -> Result<ServerConfig, ConfigError> {
         max_body_bytes: read.integer("server.max_body_bytes")? as usize,
         max_connections: read.integer("server.max_connections")? as usize,
         drain_delay: read.duration("server.drain_delay")?,
+        stream_hold: read.duration("server.stream_hold")?,
         admin: read.one_of(
             "server.admin",
             &[("loopback", AdminAccess::Loopback), ("any", AdminAccess::Any), ("off", AdminAccess::Off)],

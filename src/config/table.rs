@@ -75,6 +75,12 @@ pub const KEYS: &[Key] = &[
         "told to end, take requests for so long, not ready, before queued ones are refused: as long as routers need to notice",
     ),
     key(
+        "server.stream_hold",
+        "15s",
+        Kind::Duration { min_ms: 0, max_ms: HOUR },
+        "a stream that waits for its seat has no status for so long, so that what ends it there has one of its own; then come pings",
+    ),
+    key(
         "server.trusted_proxies",
         "127.0.0.0/8,::1/128",
         Kind::List,
@@ -324,7 +330,7 @@ pub const KEYS: &[Key] = &[
         "workers.upstreams",
         "",
         Kind::List,
-        "other OpenAI-compatible servers that take requests, such as http://host:8000",
+        "other OpenAI-compatible servers that take requests, such as http://host:8000 or https://host",
     ),
     key(
         "workers.balancer",
@@ -490,7 +496,7 @@ pub const KEYS: &[Key] = &[
         "tracing.otlp_endpoint",
         "",
         Kind::Text,
-        "spans go there by OTLP over HTTP, such as http://localhost:4318; empty is OTEL_EXPORTER_OTLP_ENDPOINT, or nowhere",
+        "spans go there by OTLP over HTTP, such as http://localhost:4318 or https://host; empty is OTEL_EXPORTER_OTLP_ENDPOINT, or nowhere",
     ),
     key(
         "tracing.sample",

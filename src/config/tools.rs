@@ -125,7 +125,12 @@ fn target() -> [Arg; 4] {
             .env("OPENAI_API_KEY")
             .hide_env_values(true)
             .help("Sent as a bearer token"),
-        number("seed", "0", "The same seed, the same requests").value_parser(value_parser!(u64)),
+        number(
+            "seed",
+            "0",
+            "The same seed, the same arrivals and lengths; words differ from run to run, so that no cache helps",
+        )
+        .value_parser(value_parser!(u64)),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! What stays while the core is away, and what the loop does with it while the core is home: the inbox, the clients' outlets,
-//! traces, measurements. What it does in between is in [`super::meanwhile`].
+//! traces, measurements. What it does in between is in [`super::meanwhile`],
+//! what it answers to questions in [`super::answers`].
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock::Clock;
 use crate::intake::Batch;
 use crate::metrics::Metrics;
-use crate::report::{BlockUse, Decision, Stage, StepReport, Wait};
+use crate::report::{BlockUse, Decision, Stage, StepReport};
 use crate::request::{CLASSES, Event, FinishReason, Request, RequestError};
 use crate::scheduler::thermal::{Level, Thresholds};
 use crate::scheduler::{Outlook, PlannedAhead, StepPlan};
@@ -21,11 +22,10 @@ use super::core::Core;
 use super::executor::Executor;
 use super::export::Export;
 use super::heartbeat::Heartbeat;
-use super::history::{History, Record};
+use super::history::History;
 use super::inbox::Inbox;
 use super::outlet::{Opening, Outlets};
 use super::permit::{Closed, Gate};
-use super::stats::{EngineStats, LiveSequence, Recent, WindowStats};
 use super::tape::{Entry, Planned};
 use super::trace::Traces;
 use super::window::{SAMPLES, Window};
@@ -246,7 +246,7 @@ impl Home {
         let mut requests = Vec::with_capacity(group.len());
         let mut waiting = Vec::with_capacity(group.len());
         for Submission { request, events, permit } in group {
-            let lengths = (request.prompt().len(), request.max_tokens() as usize);
+            let lengths = (request.prompt().len(), request.max_tokens() as usize, request.adapter());
             waiting.push((request.id(), events, permit, request.origin().clone(), request.priority(), lengths));
             requests.push(request);
         }
@@ -259,13 +259,14 @@ impl Home {
         let predicted = predicted?;
         self.metrics.admitted(waiting.len(), prompt_tokens);
         let mut accepted = Accepted::default();
-        for (seq, events, permit, origin, priority, (prompt_tokens, max_tokens)) in waiting {
+        for (seq, events, permit, origin, priority, (prompt_tokens, max_tokens, adapter)) in waiting {
             self.history.begin(seq, priority, prompt_tokens as u32, now);
             accepted.predicted_ttft = predicted.map(|until| (now + until).since(origin.received));
             self.traces.begin(seq, origin, priority, prompt_tokens as u32);
             self.traces.note(seq, Decision::Queued { depth, predicted_ttft: accepted.predicted_ttft }, now);
             let predicted = predicted.map(|until| now + until);
-            self.outlets.open(seq, Opening { events, permit, predicted, prompt_tokens, max_tokens }, now);
+            let adapter = self.metrics.adapter_use(adapter);
+            self.outlets.open(seq, Opening { events, permit, predicted, prompt_tokens, max_tokens, adapter }, now);
         }
         Ok(accepted)
     }
@@ -446,83 +447,9 @@ impl Home {
         self.heartbeat.end();
     }
 
-    /// What came lately, and what the engine is made of.
-    fn past(&self, window: Micros) -> Record {
-        let now = self.clock.now();
-        let core = self.inbox.core();
-        Record {
-            now,
-            since: self.history.since(now, window),
-            past: self.history.newest(now, window),
-            tuning: self.inbox.tuning().0.clone(),
-            cost: core.lasting_cost.clone(),
-            gap: self.measured.between.mean().unwrap_or_default(),
-            block_size: core.block_size,
-            num_blocks: core.snapshot.blocks_total,
-        }
-    }
-
-    fn reset_stats(&mut self) {
-        self.inbox.reset_stats();
-        self.measured.window_began = self.clock.now();
-        self.measured.window_tokens = 0;
-        self.measured.steps.clear();
-        self.measured.gaps.clear();
-        self.measured.ttft.clear();
-    }
-
-    fn stats(&self) -> EngineStats {
-        let (now, measured) = (self.clock.now(), &self.measured);
-        let (tuning, start) = self.inbox.tuning();
-        EngineStats {
-            now,
-            snapshot: self.inbox.snapshot(),
-            tuning: tuning.clone(),
-            start: start.clone(),
-            thermal: self.inbox.thermal(),
-            queue: self.inbox.queue(now, measured.ttft.recent_p99()),
-            total_tokens_generated: measured.tokens_total,
-            window: WindowStats {
-                seconds: now.since(measured.window_began).as_secs_f64(),
-                tokens: measured.window_tokens,
-                step_last: measured.steps.last(),
-                step_mean: measured.steps.mean(),
-                step_p50: measured.steps.percentile(0.5),
-                step_p99: measured.steps.percentile(0.99),
-                gap_p50: measured.gaps.percentile(0.5),
-                gap_p99: measured.gaps.percentile(0.99),
-                ttft_p50: measured.ttft.percentile(0.5),
-                ttft_p99: measured.ttft.percentile(0.99),
-            },
-            pending_out: measured.pending_out,
-        }
-    }
-
     /// Whoever stopped waiting makes room, so that a long step gathers nobody.
     fn look_later(&mut self, onlooker: oneshot::Sender<Vec<BlockUse>>) {
         self.onlookers.retain(|other| !other.is_closed());
         self.onlookers.push(onlooker);
-    }
-
-    fn recent(&self, most: usize) -> Vec<Recent> {
-        let now = self.clock.now();
-        let live = self.requests(most).into_iter().filter_map(|live| {
-            let trace = self.traces.live(live.view.seq)?.clone();
-            Some(Recent { live: Some(live), trace, now })
-        });
-        let ended = self.traces.ended().take(most).map(|trace| Recent { live: None, trace: trace.clone(), now });
-        live.chain(ended).collect()
-    }
-
-    fn requests(&self, most: usize) -> Vec<LiveSequence> {
-        let mut live = self.inbox.sequences(self.clock.now(), most);
-        for sequence in &mut live {
-            if self.inbox.is_paused() {
-                sequence.wait = Some(Wait::Paused);
-            } else if let Some(Decision::Waits(cause)) = self.traces.last(sequence.view.seq) {
-                sequence.wait = Some(*cause);
-            }
-        }
-        live
     }
 }

@@ -8,6 +8,7 @@
 //! ```
 //! No lock is shared with a step: what a step needs travels with it, what commands touch stays home.
 
+mod answers;
 pub mod cache_feed;
 pub mod command;
 pub mod control;

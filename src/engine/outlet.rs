@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use tokio::sync::mpsc;
 
-use crate::metrics::{Life, Metrics, Progress};
+use crate::metrics::{AdapterUse, Life, Metrics, Progress};
 use crate::report::Decision;
 use crate::request::{Event, FinishReason};
 use crate::units::{Micros, SeqId};
@@ -31,6 +31,7 @@ struct Outlet {
     prompt_tokens: usize,
     max_tokens: usize,
     generated: usize,
+    adapter: Option<AdapterUse>,
 }
 
 /// A sequence that was acknowledged.
@@ -41,6 +42,8 @@ pub struct Opening {
     pub predicted: Option<Micros>,
     pub prompt_tokens: usize,
     pub max_tokens: usize,
+    /// Counts it with its adapter.
+    pub adapter: Option<AdapterUse>,
 }
 
 /// What happened to a sequence beside what its client hears.
@@ -79,7 +82,7 @@ pub struct Outlets {
 
 impl Outlets {
     pub fn open(&mut self, seq: SeqId, opening: Opening, now: Micros) {
-        let Opening { events, permit, predicted, prompt_tokens, max_tokens } = opening;
+        let Opening { events, permit, predicted, prompt_tokens, max_tokens, adapter } = opening;
         let outlet = Outlet {
             events,
             submitted: now,
@@ -92,6 +95,7 @@ impl Outlets {
             prompt_tokens,
             max_tokens,
             generated: 0,
+            adapter,
         };
         self.open.insert(seq, outlet);
     }
@@ -123,7 +127,10 @@ impl Outlets {
     pub fn send(&mut self, seq: SeqId, event: Event, now: Micros, metrics: &Metrics) -> Option<Heard> {
         let outlet = self.open.get_mut(&seq)?;
         let heard = match &event {
-            Event::Admitted { .. } => Heard::Admitted,
+            Event::Admitted { .. } => {
+                outlet.adapter.iter_mut().for_each(AdapterUse::seated);
+                Heard::Admitted
+            }
             Event::Token(_) | Event::Embedded(_) => {
                 outlet.generated += 1;
                 outlet.first_token.get_or_insert(now);
@@ -202,7 +209,7 @@ mod tests {
         for seq in 0..count {
             let (events, client) = mpsc::channel(4);
             let permit = gate.enter(1, 1, 0.5).unwrap();
-            let opening = Opening { events, permit, predicted: None, prompt_tokens: 1, max_tokens: 1 };
+            let opening = Opening { events, permit, predicted: None, prompt_tokens: 1, max_tokens: 1, adapter: None };
             outlets.open(SeqId(seq as u64), opening, Micros::ZERO);
             clients.push(client);
         }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use ::prometheus::proto::{LabelPair, MetricFamily};
 
 use super::Metrics;
+use super::adapters::in_use;
 
 /// Whose names are shown beside ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +83,7 @@ fn common(model: Option<&str>) -> Vec<(&'static str, &str)> {
 }
 
 /// What vLLM has and we count otherwise.
-pub(super) fn vllm(metrics: &Metrics, model: Option<&str>, text: &mut String) {
+pub(super) fn vllm(metrics: &Metrics, model: Option<&str>, unix_seconds: u64, text: &mut String) {
     let mut family = Family { text, prefix: "vllm:", common: common(model) };
     family.counter(
         "prompt_tokens_total",
@@ -117,6 +118,12 @@ pub(super) fn vllm(metrics: &Metrics, model: Option<&str>, text: &mut String) {
         let (size, blocks) = (size.to_string(), blocks.to_string());
         family.head("cache_config_info", "The KV cache, in labels.", "gauge");
         family.line("cache_config_info", &[("block_size", &size), ("num_gpu_blocks", &blocks)], 1.0);
+    }
+    if let Some(adapters) = metrics.adapters.get() {
+        let ([running, waiting], most) = (in_use(adapters), adapters.len().to_string());
+        let labels = [("max_lora", &*most), ("running_lora_adapters", &*running), ("waiting_lora_adapters", &*waiting)];
+        family.head("lora_requests_info", "Adapters in use, in labels; the value is the Unix time.", "gauge");
+        family.line("lora_requests_info", &labels, unix_seconds as f64);
     }
 }
 

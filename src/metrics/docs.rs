@@ -10,12 +10,13 @@ fn all() -> String {
     let config = Config { compat: Compat::ALL.to_vec(), ..Config::default() };
     let metrics = Metrics::with(&config);
     metrics.serves("model");
+    metrics.adapts(&["adapter".to_owned()]);
     metrics.error("queue_full", Route::Chat);
     metrics.released([Micros(1)].into_iter(), "full");
     metrics.selected("queue_depth", "fair");
     metrics.worker("engine-0");
     metrics.state(&Snapshot { blocks_total: 8, ..Snapshot::default() }, 16);
-    metrics.render()
+    metrics.render(0)
 }
 
 #[derive(Default)]

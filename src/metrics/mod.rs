@@ -10,6 +10,7 @@
 //! life.rs       a sequence's life in numbers    reservoir.rs P percentiles, timeline.rs P the past
 //! ```
 
+mod adapters;
 mod compat;
 mod lately;
 mod life;
@@ -30,6 +31,8 @@ use crate::report::{Fate, POSITIONS, Snapshot, StepReport};
 use crate::request::{CLASSES, FinishReason};
 use crate::units::Micros;
 
+pub use adapters::AdapterUse;
+use adapters::{Adapter, Adapters};
 pub use compat::Compat;
 use lately::{Lately, Time};
 pub use life::{Life, Progress};
@@ -48,6 +51,9 @@ pub struct Metrics {
     requests: [[IntCounter; Outcome::ALL.len()]; Route::ALL.len()],
     errors: IntCounterVec,
     panics: IntCounter,
+    log_lines_lost: IntCounter,
+    /// Applied, refused.
+    reloads: [IntCounter; 2],
     admitted: IntCounter,
     stopped: IntCounter,
     length: IntCounter,
@@ -121,6 +127,7 @@ pub struct Metrics {
     workers: WorkerFamilies,
     lately: Arc<Lately>,
     model: Arc<OnceLock<String>>,
+    adapters: Adapters,
     process: Process,
 }
 
@@ -307,14 +314,37 @@ impl Metrics {
         self.panics.inc();
     }
 
+    /// So many since the process began; told by one task.
+    pub fn log_lines_lost(&self, total: u64) {
+        self.log_lines_lost.inc_by(total.saturating_sub(self.log_lines_lost.get()));
+    }
+
+    /// The configuration was read again, and put in force or refused.
+    pub fn reloaded(&self, applied: bool) {
+        self.reloads[usize::from(!applied)].inc();
+    }
+
     /// The name of the model that is served; the first counts.
     pub fn serves(&self, model: &str) {
         let _ = self.model.set(model.to_owned());
     }
 
-    /// The text exposition format, process metrics and other servers' names included.
-    pub fn render(&self) -> String {
-        text::render(self)
+    /// The model's adapters, in their order; the first call counts.
+    pub fn adapts(&self, names: &[String]) {
+        if !names.is_empty() {
+            let _ = self.adapters.set(names.iter().map(|name| Adapter::named(name)).collect());
+        }
+    }
+
+    /// A sequence that waits is counted with its adapter, by its place among them, for as long as the result lives.
+    pub fn adapter_use(&self, adapter: Option<u32>) -> Option<AdapterUse> {
+        let adapter = self.adapters.get()?.get(adapter? as usize)?;
+        Some(AdapterUse::waiting(adapter.clone()))
+    }
+
+    /// The text exposition format, process metrics and other servers' names included, at this Unix time.
+    pub fn render(&self, unix_seconds: u64) -> String {
+        text::render(self, unix_seconds)
     }
 }
 

@@ -58,6 +58,11 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
         "Sequences that completed, by finish reason.",
         &["finished_reason"],
     );
+    let reloads = labelled(
+        "forebay_config_reloads_total",
+        "Times that the configuration was read again, by result (applied, refused).",
+        &["result"],
+    );
     let grammar_tokens = labelled(
         "forebay_grammar_tokens_total",
         "Tokens drawn under a grammar, by whether it allowed more than one there (choice, only).",
@@ -111,6 +116,8 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
             .map(|route| Outcome::ALL.map(|outcome| requests.with_label_values(&[route.label(), outcome.label()]))),
         errors: labelled("forebay_errors_total", "Error objects sent, by code and route.", &["code", "route"]),
         panics: counter("forebay_panics_total", "Panics caught in request handlers."),
+        reloads: ["applied", "refused"].map(|result| reloads.with_label_values(&[result])),
+        log_lines_lost: counter("forebay_log_lines_lost_total", "Log lines dropped because nobody took them in time."),
         admitted: counter("forebay_sequences_admitted_total", "Sequences queued."),
         stopped: finished.with_label_values(&["stop"]),
         length: finished.with_label_values(&["length"]),
@@ -239,6 +246,7 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
         thermal_level: gauge("forebay_thermal_level", "0 nominal, 1 fair, 2 serious, 3 critical, 4 emergency."),
         workers: workers(&registry),
         model: Arc::default(),
+        adapters: Arc::default(),
         process: Process::default(),
         registry,
     }

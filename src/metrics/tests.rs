@@ -4,7 +4,7 @@ use super::*;
 use crate::report::StepFacts;
 
 fn value(metrics: &Metrics, series: &str) -> f64 {
-    let text = metrics.render();
+    let text = metrics.render(0);
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     let value = lines.next().unwrap_or_else(|| panic!("no {series} in\n{text}"));
     assert!(lines.next().is_none(), "{series} has two lines");
@@ -73,7 +73,7 @@ fn requests_errors_and_panics_have_bounded_labels() {
     metrics.request(Route::Chat, Outcome::Cancelled, Micros(7));
     metrics.error("queue_full", Route::Completions);
     metrics.panicked();
-    let series = metrics.render().lines().filter(|line| line.starts_with("forebay_requests_total{")).count();
+    let series = metrics.render(0).lines().filter(|line| line.starts_with("forebay_requests_total{")).count();
     assert_eq!(series, Route::ALL.len() * Outcome::ALL.len());
     assert_eq!(value(&metrics, "forebay_requests_total{outcome=\"cancelled\",route=\"chat\"}"), 1.0);
     assert_eq!(value(&metrics, "forebay_errors_total{code=\"queue_full\",route=\"completions\"}"), 1.0);
@@ -146,7 +146,7 @@ fn a_life_is_told_in_its_parts() {
 #[test]
 fn other_servers_names_are_shown_as_configured() {
     let shown = |compat: &[Compat]| {
-        let text = Metrics::with(&Config { compat: compat.to_vec(), ..Config::default() }).render();
+        let text = Metrics::with(&Config { compat: compat.to_vec(), ..Config::default() }).render(0);
         ["vllm:num_requests_running", "llamacpp:requests_processing", "forebay_num_requests_running"]
             .map(|name| text.lines().any(|line| line.starts_with(name)))
     };

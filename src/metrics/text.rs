@@ -51,7 +51,7 @@ fn read() -> Vec<MetricFamily> {
     Vec::new()
 }
 
-pub(super) fn render(metrics: &Metrics) -> String {
+pub(super) fn render(metrics: &Metrics, unix_seconds: u64) -> String {
     let model = metrics.model.get().map(String::as_str);
     let families = metrics.registry.gather();
     let mut text = String::with_capacity(64 << 10);
@@ -65,7 +65,7 @@ pub(super) fn render(metrics: &Metrics) -> String {
         compat::llama_server(metrics, &mut text);
     }
     if shown(Compat::Vllm) {
-        compat::vllm(metrics, model, &mut text);
+        compat::vllm(metrics, model, unix_seconds, &mut text);
         // Last, since it takes ours apart.
         encode(&compat::rename(families, model), &mut text);
     }

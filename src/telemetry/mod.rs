@@ -10,7 +10,7 @@
 
 mod context;
 mod otlp;
-mod phases;
+mod pieces;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -44,10 +44,8 @@ pub struct Config {
 
 #[derive(Debug, Error)]
 pub enum TelemetryError {
-    #[error(
-        "spans cannot be sent to {endpoint}: this build speaks http:// without TLS; put a collector on this machine"
-    )]
-    Tls { endpoint: String },
+    #[error("spans cannot be sent to {endpoint}: it must begin with http:// or https://")]
+    Scheme { endpoint: String },
     #[error("spans cannot be sent: {0}")]
     Exporter(String),
 }
@@ -155,7 +153,7 @@ impl Telemetry {
     /// Makes spans of the sequences that end, until `stop` completes and of all that have ended by then.
     pub async fn follow(self, mut ended: mpsc::Receiver<Arc<Trace>>, stop: impl Future<Output = ()>) {
         let mut stop = std::pin::pin!(stop);
-        let make = |trace: Arc<Trace>| phases::of(&trace).into_iter().for_each(|piece| self.end(piece));
+        let make = |trace: Arc<Trace>| pieces::of(&trace).into_iter().for_each(|piece| self.end(piece));
         loop {
             tokio::select! { biased;
                 Some(trace) = ended.recv() => make(trace),

@@ -12,6 +12,7 @@ use opentelemetry_sdk::Resource;
 use tokio::runtime::Handle;
 
 use super::TelemetryError;
+use crate::https;
 
 const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
@@ -32,11 +33,11 @@ pub fn exporter(configured: Option<&str>, runtime: &Handle) -> Result<Option<Spa
     if off {
         return Ok(None);
     }
-    if !endpoint.starts_with("http://") {
-        return Err(TelemetryError::Tls { endpoint });
+    if !https::is_asked(&endpoint) {
+        return Err(TelemetryError::Scheme { endpoint });
     }
     let wrong = |error: &dyn std::error::Error| TelemetryError::Exporter(error.to_string());
-    let client = reqwest::Client::builder().timeout(TIMEOUT).build().map_err(|error| wrong(&error))?;
+    let client = https::client(&endpoint).timeout(TIMEOUT).build().map_err(|error| wrong(&error))?;
     let builder = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary);
     let builder = builder.with_http_client(Client { client, runtime: runtime.clone() });
     // The variables' own endpoints are read by the exporter.
@@ -52,7 +53,7 @@ pub fn exporter(configured: Option<&str>, runtime: &Handle) -> Result<Option<Spa
 /// A URL without a path means the usual one.
 fn with_path(endpoint: &str) -> String {
     let bare = endpoint.trim_end_matches('/');
-    let has_path = bare.strip_prefix("http://").is_some_and(|rest| rest.contains('/'));
+    let has_path = bare.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
     if has_path { endpoint.to_owned() } else { format!("{bare}/v1/traces") }
 }
 
@@ -135,6 +136,7 @@ mod tests {
     fn an_endpoint_without_a_path_means_the_usual_one() {
         assert_eq!(with_path("http://collector:4318"), "http://collector:4318/v1/traces");
         assert_eq!(with_path("http://collector:4318/"), "http://collector:4318/v1/traces");
+        assert_eq!(with_path("https://collector"), "https://collector/v1/traces");
         assert_eq!(with_path("http://collector:4318/own/way"), "http://collector:4318/own/way");
     }
 
@@ -153,9 +155,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_an_endpoint_or_with_tls_there_is_no_exporter() {
+    async fn without_an_endpoint_there_is_no_exporter_and_nonsense_is_refused() {
         assert!(exporter(None, &Handle::current()).unwrap().is_none());
-        let refused = exporter(Some("https://collector:4318"), &Handle::current());
-        assert!(matches!(refused, Err(TelemetryError::Tls { .. })));
+        let refused = exporter(Some("grpc://collector:4317"), &Handle::current());
+        assert!(matches!(refused, Err(TelemetryError::Scheme { .. })));
+        assert!(exporter(Some("http://collector:4318"), &Handle::current()).unwrap().is_some());
     }
 }

@@ -12,6 +12,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 use super::local::lock;
+use crate::https;
 
 /// Models of one server that are remembered.
 const MODELS: usize = 256;
@@ -67,7 +68,7 @@ impl Upstream {
     /// `url` as [`base`] makes it. Proxies of the environment are for the world outside, and not asked.
     pub fn new(url: String, config: UpstreamConfig) -> Result<Upstream, String> {
         let shown = reqwest::Url::parse(&url).map_err(|error| error.to_string())?;
-        let client = Client::builder()
+        let client = https::client(&url)
             .connect_timeout(config.connect_timeout)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -152,11 +153,11 @@ impl Answer {
     }
 }
 
-/// Where a server's routes begin, from what people write: `http://host:8000`, `http://host:8000/`, `http://host:8000/v1`.
+/// Where a server's routes begin, from what people write: `http://host:8000`, `http://host:8000/`, `https://host/v1`.
 pub fn base(text: &str) -> Result<String, &'static str> {
     let url = reqwest::Url::parse(text).map_err(|_| "is no URL")?;
-    if url.scheme() != "http" {
-        return Err("must begin with http://");
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("must begin with http:// or https://");
     }
     if url.host_str().is_none_or(str::is_empty) || url.query().is_some() || url.fragment().is_some() {
         return Err("must have a host, and neither query nor fragment");
@@ -196,8 +197,9 @@ mod tests {
             ("http://host:8000/", Ok("http://host:8000")),
             ("http://host/v1/", Ok("http://host")),
             ("http://host/deep/v1", Ok("http://host/deep")),
-            ("host:8000", Err("must begin with http://")),
-            ("https://host", Err("must begin with http://")),
+            ("host:8000", Err("must begin with http:// or https://")),
+            ("https://host:8443/v1", Ok("https://host:8443")),
+            ("ftp://host", Err("must begin with http:// or https://")),
             ("http://host?x=1", Err("must have a host, and neither query nor fragment")),
             ("", Err("is no URL")),
         ] {

@@ -56,6 +56,8 @@ def settings(container, environment):
             environment[entry["name"]] = entry["value"].replace("$(POD_IP)", "10.1.2.3")
         elif entry["name"] == "FOREBAY__STORE__URL":
             environment[entry["name"]] = "postgres://forebay:secret@postgres/forebay"
+        elif entry["name"] == "FOREBAY__KEYS__SECRET":
+            environment[entry["name"]] = "0123456789abcdef" * 4
         else:
             environment[entry["name"]] = container["resources"]["requests"]["cpu"]
     result = subprocess.run([BINARY, "config"], env=environment, capture_output=True, text=True)
@@ -166,7 +168,7 @@ def charts(plain):
         return print("the chart was not rendered: there is no Go with sprig")
     everything = {
         "autoscaling": {"enabled": True}, "gateway": {"enabled": True}, "postgres": {"secret": "forebay-postgres"},
-        "cacheClaim": "models", "env": {"FOREBAY__BATCHING__STRATEGY": "latency_aware"},
+        "cacheClaim": "models", "keys": {"secret": "forebay-keys"}, "env": {"FOREBAY__BATCHING__STRATEGY": "latency_aware"},
         "kvCache": {"blockSize": 16}, "model": {"path": "org/name", "servedNames": ["tale", "other"]},
     }
     without = {"gateway": {"enabled": True}, "kvEvents": {"enabled": False}}
@@ -192,6 +194,7 @@ def charts(plain):
                 check_gateway(objects, picker, *facts, f"chart, {name}")
             if name == "everything":
                 assert facts[1]["batching.strategy"] == "latency_aware" and facts[1]["store.url"].startswith("postgres:")
+            assert (facts[1]["keys.required"] == "true") == bool(values.get("keys"))
         rendered = next(each for each in objects if each["kind"] == "Deployment")
         ours, theirs = (each["spec"]["template"]["spec"]["containers"][0] for each in (plain, rendered))
         for part in ("startupProbe", "readinessProbe", "livenessProbe", "lifecycle", "resources", "securityContext"):

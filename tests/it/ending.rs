@@ -92,6 +92,49 @@ async fn running_requests_finish_and_queued_ones_are_refused() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
+/// So that a balancer may ask the next replica.
+#[tokio::test]
+async fn a_stream_that_waits_for_its_seat_is_refused_by_a_status() {
+    let mut server = slow("1", &[]);
+    let long = json!({"prompt": "Once upon a time", "max_tokens": 100, "ignore_eos": true});
+    let running = tokio::spawn(post(server.at("/v1/completions"), long));
+    server.until_metric("vllm:num_requests_running", 1.0).await;
+    let said = json!([{"role": "user", "content": "Hello"}]);
+    let streams = [
+        ("/v1/completions", json!({"prompt": "Once", "stream": true})),
+        ("/v1/chat/completions", json!({"messages": said, "stream": true})),
+        ("/v1/responses", json!({"input": "Hello", "stream": true})),
+        ("/v1/messages", json!({"messages": said, "max_tokens": 4, "model": "default", "stream": true})),
+    ];
+    let queued: Vec<_> = streams.map(|(path, body)| (path, tokio::spawn(post(server.at(path), body)))).into();
+    server.until_metric("vllm:num_requests_waiting", 4.0).await;
+    server.terminate();
+    for (path, refused) in queued {
+        let (status, answer) = refused.await.expect("no panic");
+        assert_eq!(status, 503, "{path}: {answer}");
+        assert_eq!(answer["error"]["code"].as_str().unwrap_or("shutting_down"), "shutting_down", "{path}: {answer}");
+    }
+    assert_eq!(running.await.expect("no panic").0, 200);
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_held_has_its_status_at_once_and_hears_of_the_end_by_an_event() {
+    let mut server = slow("1", &[("FOREBAY__SERVER__STREAM_HOLD", "0s")]);
+    let long = json!({"prompt": "Once upon a time", "max_tokens": 100, "ignore_eos": true});
+    let running = tokio::spawn(post(server.at("/v1/completions"), long));
+    server.until_metric("vllm:num_requests_running", 1.0).await;
+    let body = json!({"prompt": "Once", "stream": true});
+    let queued = reqwest::Client::new().post(server.at("/v1/completions")).json(&body).send().await.expect("a stream");
+    assert_eq!(queued.status(), 200);
+    server.until_metric("vllm:num_requests_waiting", 1.0).await;
+    server.terminate();
+    let frames = frames(&queued.text().await.expect("the stream is closed in order"));
+    assert_eq!(frames.last().expect("frames")["error"]["code"], "shutting_down");
+    assert_eq!(running.await.expect("no panic").0, 200);
+    assert_eq!(server.wait().code(), Some(0));
+}
+
 #[tokio::test]
 async fn at_the_deadline_streams_end_with_an_error_and_the_process_ends() {
     let mut server = slow("1", &[("FOREBAY__ENGINE__DRAIN_TIMEOUT", "200ms")]);

@@ -185,6 +185,21 @@ async fn complete(server: &Server, model: &str) -> Value {
     answer
 }
 
+/// Adapters with running and with waiting sequences, as llm-d Router reads them.
+async fn in_use(server: &Server) -> [String; 2] {
+    let text = reqwest::get(server.at("/metrics")).await.unwrap().text().await.unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("vllm:lora_requests_info{")).collect();
+    assert_eq!(lines.len(), 1, "one series: {lines:?}");
+    let label = |name: &str| {
+        let (_, rest) = lines[0].split_once(&format!("{name}=\"")).unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    };
+    assert_eq!(label("max_lora"), "1");
+    let since: f64 = lines[0].rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(since > 1.7e9, "the time, so that the newest of several counts");
+    ["running_lora_adapters", "waiting_lora_adapters"].map(label)
+}
+
 #[tokio::test]
 async fn requests_choose_adapters_by_name_and_share_no_cache_across_them() {
     let golden = goldens::folder("llama");
@@ -198,6 +213,16 @@ async fn requests_choose_adapters_by_name_and_share_no_cache_across_them() {
     assert_eq!(cached(&pirate), 0, "the base's keys and values are not the adapter's");
     let again = complete(&server, "pirate").await;
     assert!(cached(&again) > 0 && again["choices"][0]["token_ids"] == pirate["choices"][0]["token_ids"], "{again}");
+
+    assert_eq!(in_use(&server).await, ["", ""], "nobody is there");
+    assert_eq!(post(server.at("/admin/pause"), json!({})).await.0, 200);
+    let url = server.at("/v1/completions");
+    let waits = tokio::spawn(post(url, json!({"model": "pirate", "prompt": [5, 6], "max_tokens": 1})));
+    server.until_metric("vllm:num_requests_waiting", 1.0).await;
+    assert_eq!(in_use(&server).await, ["", "pirate"], "running, waiting");
+    assert_eq!(post(server.at("/admin/resume"), json!({})).await.0, 200);
+    assert_eq!(waits.await.unwrap().0, 200);
+    assert_eq!(in_use(&server).await, ["", ""], "gone again");
 
     let merged = merged.write();
     std::fs::copy(golden.join("tokenizer.json"), merged.path().join("tokenizer.json")).unwrap();

@@ -70,7 +70,9 @@ async fn begin(server: &Server, n: usize) -> reqwest::Response {
 
 #[tokio::test]
 async fn each_gauge_is_one_series_of_its_type_and_follows_the_load() {
-    let server = Server::start(&["--max-num-seqs", "2", "--max-model-len", "512", "--threads", "1"]);
+    // Streams say 200 before they have a seat.
+    let hold = [("FOREBAY__SERVER__STREAM_HOLD", "0s")];
+    let server = Server::start_in(&["--max-num-seqs", "2", "--max-model-len", "512", "--threads", "1"], &hold);
     let idle = Scrape::of(&server).await;
     assert_eq!([RUNNING, WAITING, USAGE].map(|name| idle.value(name)), [0.0; 3]);
     let (config, one) = idle.gauge("vllm:cache_config_info");

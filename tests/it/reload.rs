@@ -118,6 +118,10 @@ async fn a_signal_does_the_same_and_overrides_what_admin_changed() {
         "{refused:?}"
     );
     assert_eq!(it.get("/admin/strategy").await["name"], "fixed");
+    for result in ["applied", "refused"] {
+        let series = format!("forebay_config_reloads_total{{result=\"{result}\"}}");
+        assert_eq!(it.server.metric(&series).await, 1.0, "{result}");
+    }
 }
 
 #[tokio::test]

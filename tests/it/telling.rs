@@ -74,3 +74,28 @@ async fn it_can_be_switched_off() {
     server.until_logged("reloaded", 1).await;
     assert!(server.logged().iter().all(|line| line["fields"]["event"] != "request"));
 }
+
+/// A pipe takes 64 KiB, and these lines are several times that.
+#[tokio::test]
+async fn a_log_that_nobody_reads_holds_nobody_up() {
+    // Taken and let go, for a server whose log cannot be asked where it listens.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["serve", "--model", "sim", "--log-format", "json", "--port", &port.to_string()])
+        .env("FOREBAY__STORE__URL", "memory")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let client = reqwest::Client::builder().timeout(std::time::Duration::from_secs(60)).build().unwrap();
+    let url = format!("http://127.0.0.1:{port}/v1/models");
+    while client.get(&url).send().await.is_err() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    for at in 0..1_000 {
+        let answer = client.get(&url).send().await;
+        assert_eq!(answer.map(|answer| answer.status().as_u16()).ok(), Some(200), "request {at}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

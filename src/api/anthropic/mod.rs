@@ -87,7 +87,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let about = About::new(&running, asked.ignored);
     let telling = Telling::new(&state, &head);
     let mut response = if stream {
-        telling::stream(&state, &head, running, telling)
+        telling::stream(&state, &head, running, telling).await?
     } else {
         Json(telling::whole(&state, &head, running, telling).await?).into_response()
     };

@@ -51,7 +51,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let running = Running::start(&state, &head, vec![asked.raw], delivery).await?;
     let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
-        frames::stream(&state, &head, running, ChatChunks { delivery }, delivery)
+        frames::stream(&state, &head, running, ChatChunks { delivery }, delivery).await?
     } else {
         let identity = Identity::new(&state, &head, "chat.completion");
         let (running, choices) = running.collect().await?;

@@ -58,7 +58,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
         let chunks = TextChunks::new(&running, delivery, state.generator.clone());
-        frames::stream(&state, &head, running, chunks, delivery)
+        frames::stream(&state, &head, running, chunks, delivery).await?
     } else {
         let identity = Identity::new(&state, &head, "text_completion");
         let (running, choices) = running.collect().await?;

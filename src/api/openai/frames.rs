@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::response::Response;
 use axum::response::sse::Event;
 use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
@@ -80,14 +81,18 @@ struct Frames<C> {
 }
 
 /// The response of a stream: opening chunks, text, finish reasons, usage if asked for, `[DONE]`. An error takes the place
-/// of what would follow, and the other choices are aborted.
-pub fn stream<C: Chunks>(
+/// of what would follow, and the other choices are aborted; the response itself is one where there never was a seat.
+pub async fn stream<C: Chunks>(
     state: &State,
     head: &Head,
-    running: Running,
+    mut running: Running,
     chunks: C,
     delivery: Delivery,
-) -> axum::response::Response {
+) -> Result<Response, RequestError> {
+    // Who means to come back for a stream must know at once that there is one.
+    if head.conversation.is_none() {
+        running.seated(state.stream_hold).await?;
+    }
     let fault = StreamFault::default();
     let frames = Frames {
         prompt_done: false,
@@ -108,7 +113,7 @@ pub fn stream<C: Chunks>(
         None => sse::response(frames.into_stream().map(|payload| Event::default().data(payload))),
     };
     response.extensions_mut().insert(fault);
-    response
+    Ok(response)
 }
 
 impl<C: Chunks> Frames<C> {

@@ -1,5 +1,7 @@
 //! The generations of one HTTP request, one per prompt, merged. Dropping it aborts whatever is unfinished.
 
+use std::time::Duration;
+
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, unfold};
 
@@ -17,6 +19,8 @@ const MAX_SEQUENCES: i64 = 128;
 
 pub struct Running {
     streams: SelectAll<BoxStream<'static, (usize, Delta)>>,
+    /// Heard while it waited for a seat, and not said yet.
+    heard: Option<(usize, Delta)>,
     /// Of each prompt.
     pub started: Vec<Started>,
     /// Choices per prompt: choice `c` of prompt `p` has the index `p * choices + c`.
@@ -104,6 +108,7 @@ impl Running {
         }
         let mut running = Running {
             streams: SelectAll::new(),
+            heard: None,
             started: Vec::new(),
             choices: 1,
             no_completion: delivery.no_completion,
@@ -175,10 +180,27 @@ impl Running {
         }
     }
 
+    /// Waits until one of its sequences has its seat, but no longer than `hold`. What ends it before that can still be
+    /// told by a status, which clients understand and balancers try elsewhere.
+    pub async fn seated(&mut self, hold: Duration) -> Result<(), RequestError> {
+        let Ok(heard) = tokio::time::timeout(hold, self.streams.next()).await else { return Ok(()) };
+        match heard {
+            Some((_, Delta::Failed(error))) => Err(error),
+            heard => {
+                self.heard = heard;
+                Ok(())
+            }
+        }
+    }
+
     /// The next thing any choice says; `None` when all have finished. An error of one choice is the request's.
     pub async fn next(&mut self) -> Option<Result<Said, RequestError>> {
         loop {
-            let (index, delta) = self.streams.next().await?;
+            let heard = self.heard.take();
+            let (index, delta) = match heard {
+                Some(heard) => heard,
+                None => self.streams.next().await?,
+            };
             if !matches!(delta, Delta::Admitted { .. }) {
                 self.first.get_or_insert_with(|| self.clock.now());
             }

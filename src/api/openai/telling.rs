@@ -84,8 +84,14 @@ struct Stream<T> {
     metrics: Arc<Metrics>,
 }
 
-/// The response of a stream.
-pub fn stream<T: Telling>(state: &State, head: &Head, running: Running, mut telling: T) -> Response {
+/// The response of a stream; an error where there never was a seat.
+pub async fn stream<T: Telling>(
+    state: &State,
+    head: &Head,
+    mut running: Running,
+    mut telling: T,
+) -> Result<Response, RequestError> {
+    running.seated(state.stream_hold).await?;
     let fault = StreamFault::default();
     let stream = Stream {
         ready: telling.begin(&running).into(),
@@ -104,7 +110,7 @@ pub fn stream<T: Telling>(state: &State, head: &Head, running: Running, mut tell
     });
     let mut response = sse::response(events);
     response.extensions_mut().insert(fault);
-    response
+    Ok(response)
 }
 
 impl<T: Telling> Stream<T> {

@@ -6,7 +6,7 @@ use super::lanes::{self, LANES, Lanes, on_lanes};
 use super::parallel::for_each_chunk;
 
 /// The cost of one exponential, in multiplications.
-const EXP_COST: usize = 2;
+const EXP_COST: usize = 16;
 const CHUNK: usize = 4096;
 
 /// `gate = silu(gate) * up`, element by element; `silu(v) = v / (1 + e^-v)`.
@@ -188,22 +188,28 @@ unsafe fn capped<V: Lanes>(x: &mut [f32], cap: f32) {
     unsafe { pairwise::<V, _>(x, &[], Cap(cap)) }
 }
 
-/// Partners that are missing count as zero.
+/// `y` is as long as `x`, or there are no partners.
 ///
 /// # Safety
 /// The processor has the instructions of `V`.
 #[inline(always)]
 unsafe fn pairwise<V: Lanes, P: Pairwise>(x: &mut [f32], y: &[f32], op: P) {
-    for (index, part) in x.chunks_mut(LANES).enumerate() {
-        let partners = y.get(index * LANES..).unwrap_or_default();
-        let (mut a, mut b) = ([0.0; LANES], [0.0; LANES]);
-        a[..part.len()].copy_from_slice(part);
-        let count = partners.len().min(part.len());
-        b[..count].copy_from_slice(&partners[..count]);
+    let ((whole, rest), (partners, last)) = (x.as_chunks_mut::<LANES>(), y.as_chunks::<LANES>());
+    let none = [0.0; LANES];
+    for (index, x) in whole.iter_mut().enumerate() {
+        let y = partners.get(index).unwrap_or(&none);
         // SAFETY: as the caller promises; sixteen numbers each, as the types say.
-        unsafe { op.sixteen(V::load(a.as_ptr()), V::load(b.as_ptr())).store(a.as_mut_ptr()) }
-        part.copy_from_slice(&a[..part.len()]);
+        unsafe { op.sixteen(V::load(x.as_ptr()), V::load(y.as_ptr())).store(x.as_mut_ptr()) }
     }
+    if rest.is_empty() {
+        return;
+    }
+    let (mut a, mut b) = (none, none);
+    a[..rest.len()].copy_from_slice(rest);
+    b[..last.len()].copy_from_slice(last);
+    // SAFETY: as the caller promises; sixteen numbers each, as the types say.
+    unsafe { op.sixteen(V::load(a.as_ptr()), V::load(b.as_ptr())).store(a.as_mut_ptr()) }
+    rest.copy_from_slice(&a[..rest.len()]);
 }
 
 /// `x = cap * tanh(x / cap)`, element by element.
@@ -222,8 +228,7 @@ pub fn scale(x: &mut [f32], factor: f32) {
 /// `x += y`, element by element.
 pub fn add(x: &mut [f32], y: &[f32]) {
     assert_eq!(x.len(), y.len(), "terms");
-    const CHUNK: usize = 16384;
-    for_each_chunk(x, CHUNK, y.len() / 4, |index, x| {
+    for_each_chunk(x, CHUNK, y.len() * 4, |index, x| {
         let y = &y[index * CHUNK..][..x.len()];
         x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
     });

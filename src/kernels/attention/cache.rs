@@ -167,7 +167,7 @@ impl Cache {
             keys: self.keys.as_mut_ptr(),
             values: self.values.as_mut_ptr(),
         };
-        for_each_range(slots.len(), 1, slots.len() * width * 4, |rows: Range<usize>| {
+        for_each_range(slots.len(), 1, slots.len() * width * 16, |rows: Range<usize>| {
             let part = rows.start * width..rows.end * width;
             // SAFETY: the slots are inside and no other row has one of them, as was just checked.
             unsafe { writer.write(isa, &slots[rows], &keys[part.clone()], &values[part]) }

@@ -19,7 +19,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     // Several groups together where they are as small as heads.
     let chunk = width * 1024usize.div_ceil(width);
     let isa = Isa::current();
-    for_each_chunk(out, chunk, x.len() * 2, |index, out| {
+    for_each_chunk(out, chunk, x.len() * 16, |index, out| {
         let x = &x[index * chunk..][..out.len()];
         for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
             let mean_square = dot(x, x) / width as f32;
@@ -38,7 +38,7 @@ pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32, out: &mut [
     assert!(width > 0 && x.len().is_multiple_of(width) && out.len() == x.len(), "ragged rows");
     assert_eq!(bias.len(), width, "a bias as wide as a row");
     let isa = Isa::current();
-    for_each_chunk(out, width, x.len() * 3, |index, out| {
+    for_each_chunk(out, width, x.len() * 24, |index, out| {
         let x = &x[index * width..][..width];
         // In double precision: a row is short, and what is common to its values may be far larger than they differ.
         let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / width as f64;

@@ -69,19 +69,43 @@ pub fn matmul_into(rows: &Rows, panels: &Panels, y: &mut [f32]) {
 /// # Panics
 /// Also when this machine does not have them.
 pub fn matmul_on(isa: Isa, rows: &Rows, panels: &Panels, y: &mut [f32]) {
+    matmuls_on(isa, rows, [(panels, y)]);
+}
+
+/// Several products of the same rows at once: nobody waits for the last part of one before the next begins.
+///
+/// # Panics
+/// As [`matmul_into`].
+pub fn matmuls_into<const N: usize>(rows: &Rows, products: [(&Panels, &mut [f32]); N]) {
+    matmuls_on(Isa::current(), rows, products);
+}
+
+fn matmuls_on<const N: usize>(isa: Isa, rows: &Rows, products: [(&Panels, &mut [f32]); N]) {
     assert!(isa.is_here(), "{} on a machine without it", isa.name());
     thread_local! {
         static SCRATCH: RefCell<Scratch> = RefCell::default();
-        static TERMS: RefCell<Vec<i32>> = RefCell::default();
+        static TERMS: RefCell<Vec<Vec<i32>>> = RefCell::default();
     }
     if rows.count() == 0 {
         return;
     }
     TERMS.with_borrow_mut(|terms| {
-        let job = Job::new(isa, rows, panels, y, terms);
-        let cost = rows.count() * panels.outputs() * panels.inputs();
-        for_each_range(panels.count(), dispatch::TOGETHER, cost, |range| {
-            SCRATCH.with_borrow_mut(|scratch| dispatch::panels(isa, &job, range, scratch));
+        terms.resize_with(N.max(terms.len()), Vec::new);
+        let mut terms = terms.iter_mut();
+        let jobs = products.map(|(panels, y)| Job::new(isa, rows, panels, y, terms.next().expect("one for each")));
+        let panels: usize = jobs.iter().map(|job| job.panels.count()).sum();
+        let cost: usize = jobs.iter().map(|job| rows.count() * job.panels.outputs() * job.panels.inputs()).sum();
+        for_each_range(panels, dispatch::TOGETHER, cost, |range| {
+            let mut first = 0;
+            for job in &jobs {
+                let last = first + job.panels.count();
+                let part = range.start.max(first)..range.end.min(last);
+                if !part.is_empty() {
+                    let part = part.start - first..part.end - first;
+                    SCRATCH.with_borrow_mut(|scratch| dispatch::panels(isa, job, part, scratch));
+                }
+                first = last;
+            }
         });
     });
 }

@@ -77,7 +77,7 @@ impl Rows {
         self.sums.resize(count * groups, [0; 2]);
         let (codes, scales, sums) =
             (Shared::new(&mut self.codes), Shared::new(&mut self.scales), Shared::new(&mut self.sums));
-        for_each_range(count, 1, x.len(), |rows: Range<usize>| {
+        for_each_range(count, 1, x.len() * 16, |rows: Range<usize>| {
             let groups = rows.start * groups..rows.end * groups;
             // SAFETY: ranges of rows do not overlap.
             let part = unsafe {

@@ -21,7 +21,7 @@ fn rotate_on(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32], dims: usize, hea
         return;
     }
     assert!(x.len().is_multiple_of(tokens * head_dim), "ragged heads");
-    let (width, cost) = (x.len() / tokens, x.len());
+    let (width, cost) = (x.len() / tokens, x.len() * 8);
     for_each_chunk(x, width, cost, |token, row| {
         let angles = token * half..(token + 1) * half;
         for head in row.chunks_exact_mut(head_dim) {

@@ -39,22 +39,53 @@ impl Matrix {
         self.inputs
     }
 
-    /// `x · selfᵀ`. Where weights want rounded rows, `rounded` are those of `x` if their span fits, or become them.
-    pub fn product(&self, x: &[f32], rounded: &mut Rows, fresh: &mut bool, buffers: &Buffers) -> Buffer {
-        let mut y = buffers.take(x.len() / self.inputs * self.outputs);
-        match &self.weights {
-            Weights::Panels(panels) => {
-                if !*fresh || rounded.span() != panels.span() {
-                    rounded.round(x, self.inputs, panels.span());
-                    *fresh = true;
-                }
-                quant::matmul_into(rounded, panels, &mut y);
-            }
-            Weights::Tiles(weights) => bf16::matmul_into(x, weights, &mut y),
-            Weights::Rows(packing, bytes) => matmul::matmul_packed_into(x, *packing, bytes, self.inputs, &mut y),
-            Weights::Plain(numbers) => matmul::matmul_into(x, numbers, self.inputs, &mut y),
+    /// `x · weightᵀ` for each of `weights`, whose inputs are as many. Where they want rounded rows, `rounded` become those
+    /// of `x`.
+    pub fn products<const N: usize>(
+        weights: [&Matrix; N],
+        x: &[f32],
+        rounded: &mut Rows,
+        buffers: &Buffers,
+    ) -> [Buffer; N] {
+        let mut all = weights.map(|weight| buffers.take(x.len() / weight.inputs * weight.outputs));
+        let mut outputs = all.iter_mut().map(|y| &mut **y);
+        if let Some((panels, span)) = Matrix::of_one_span(weights) {
+            rounded.round(x, weights[0].inputs, span);
+            quant::matmuls_into(rounded, panels.map(|panels| (panels, outputs.next().expect("one for each"))));
+            return all;
         }
-        y
+        let mut span = None;
+        for (weight, y) in weights.into_iter().zip(outputs) {
+            match &weight.weights {
+                Weights::Panels(panels) => {
+                    if span != Some(panels.span()) {
+                        rounded.round(x, weight.inputs, panels.span());
+                        span = Some(panels.span());
+                    }
+                    quant::matmul_into(rounded, panels, y);
+                }
+                Weights::Tiles(weights) => bf16::matmul_into(x, weights, y),
+                Weights::Rows(packing, bytes) => {
+                    matmul::matmul_packed_into(x, *packing, bytes, weight.inputs, y);
+                }
+                Weights::Plain(numbers) => matmul::matmul_into(x, numbers, weight.inputs, y),
+            }
+        }
+        all
+    }
+
+    /// Where all are panels that want their rows rounded alike.
+    fn of_one_span<const N: usize>(weights: [&Matrix; N]) -> Option<([&Panels; N], Span)> {
+        let Weights::Panels(first) = &weights.first()?.weights else { return None };
+        let span = first.span();
+        let mut panels = [first; N];
+        for (place, weight) in panels.iter_mut().zip(weights) {
+            match &weight.weights {
+                Weights::Panels(panels) if panels.span() == span => *place = panels,
+                _ => return None,
+            }
+        }
+        Some((panels, span))
     }
 
     /// How rows are rounded for weights of 8 bits; `None` for others.

@@ -107,12 +107,11 @@ impl Backend for Cpu {
     /// Rows are rounded once for all.
     fn linears<const N: usize>(&self, x: &Buffer, linears: [(&Matrix, Option<&Vec<f32>>); N]) -> Result<[Buffer; N]> {
         let mut rounded = self.rounded.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut fresh = false;
-        Ok(linears.map(|(weight, bias)| {
-            let mut y = weight.product(x, &mut rounded, &mut fresh, &self.buffers);
-            self.add_bias(&mut y, bias);
-            y
-        }))
+        let mut all = Matrix::products(linears.map(|(weight, _)| weight), x, &mut rounded, &self.buffers);
+        for (y, (_, bias)) in all.iter_mut().zip(linears) {
+            self.add_bias(y, bias);
+        }
+        Ok(all)
     }
 
     /// Rounding activations to 8 bits costs most where nothing follows that could even it out, and the head runs for few
