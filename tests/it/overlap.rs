@@ -40,7 +40,7 @@ async fn said(mut events: mpsc::Receiver<Event>) -> Vec<(TokenId, Option<(u32, V
 
 /// How many plans that were made ahead were confirmed, and how many discarded.
 fn fates(rig: &Rig) -> [u64; 2] {
-    let text = rig.metrics.render();
+    let text = rig.metrics.render(0);
     ["confirmed", "discarded"].map(|fate| {
         let series = format!("forebay_plans_ahead_total{{fate=\"{fate}\"}} ");
         let line = text.lines().find_map(|line| line.strip_prefix(&series)).expect("a series");

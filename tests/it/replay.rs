@@ -55,7 +55,7 @@ async fn recorded() -> (Vec<Entry>, forebay::engine::control::Tuning, forebay::e
     }
     let confirmed = rig
         .metrics
-        .render()
+        .render(0)
         .lines()
         .find_map(|line| line.strip_prefix(r#"forebay_plans_ahead_total{fate="confirmed"} "#)?.parse::<f64>().ok());
     assert!(confirmed > Some(100.0), "plans made while a step ran are on the tape like any other: {confirmed:?}");

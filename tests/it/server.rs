@@ -18,6 +18,11 @@ pub struct Server {
     logged: Arc<Mutex<Vec<Value>>>,
 }
 
+/// Clients of this process want to know who computes TLS, also where they speak none.
+pub fn ready_clients() {
+    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+}
+
 impl Server {
     /// The embedded model.
     pub fn start(args: &[&str]) -> Server {
@@ -26,6 +31,7 @@ impl Server {
 
     /// With variables in its environment.
     pub fn start_in(args: &[&str], variables: &[(&str, &str)]) -> Server {
+        ready_clients();
         let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
             .args(["serve", "--port", "0", "--log-format", "json"])
             .args(args)

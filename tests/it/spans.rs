@@ -206,14 +206,14 @@ async fn a_collector_that_hangs_holds_nobody_up() {
 }
 
 #[test]
-fn an_endpoint_with_tls_is_refused_at_the_start() {
+fn an_endpoint_of_another_protocol_is_refused_at_the_start() {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
         .args(["serve", "--port", "0"])
         .env("FOREBAY__STORE__URL", "memory")
-        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318")
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "grpc://collector:4317")
         .output()
         .expect("the binary starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("https://collector:4318"), "{said}");
+    assert!(said.contains("grpc://collector:4317"), "{said}");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::server::{Server, post};
+use crate::server::{Server, post, ready_clients};
 
 const SECRET: &str = "zanzibar";
 
@@ -78,6 +78,7 @@ async fn it_can_be_switched_off() {
 /// A pipe takes 64 KiB, and these lines are several times that.
 #[tokio::test]
 async fn a_log_that_nobody_reads_holds_nobody_up() {
+    ready_clients();
     // Taken and let go, for a server whose log cannot be asked where it listens.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))

@@ -29,7 +29,7 @@ async fn a_router_asks_an_upstream_whose_certificate_is_trusted() {
     let (upstream, _folder, cert) = behind_tls();
     let router = |variables: &[(&str, &str)]| Server::start_in(&["--upstreams", &upstream.url], variables);
     let trusting = router(&[("SSL_CERT_FILE", cert.as_str())]);
-    trusting.until_ready().await;
+    trusting.until_metric(r#"forebay_worker_status{status="idle",worker="upstream-0"}"#, 1.0).await;
     let (status, answer) = post(trusting.at("/v1/completions"), body()).await;
     assert_eq!((status, &answer["usage"]["completion_tokens"]), (200, &json!(3)), "{answer}");
     let wary = router(&[]);
