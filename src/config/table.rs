@@ -109,6 +109,12 @@ pub const KEYS: &[Key] = &[
     ),
     key("model.lora", "", Kind::List, "LoRA adapters as name=folder, chosen by that name as the request's model"),
     key("model.device", "auto", Kind::Text, "auto, cpu, cuda:N or metal (the last two need their cargo features)"),
+    key(
+        "model.dtype",
+        "auto",
+        Kind::OneOf(&["auto", "f32", "f16", "bf16"]),
+        "what a device computes in; auto is the checkpoint's own type, bf16 for quantised files; the CPU takes f32 only",
+    ),
     key("model.seed", "0", Kind::Integer { min: 0, max: u64::MAX >> 1 }, "of dummy weights"),
     key(
         "model.tool_parser",
@@ -263,7 +269,7 @@ pub const KEYS: &[Key] = &[
         "kv_cache.dtype",
         "auto",
         Kind::OneOf(&["auto", "f32", "f16", "bf16", "q8_0"]),
-        "how keys and values are kept; auto is f16 on the CPU, f32 elsewhere",
+        "how keys and values are kept; auto is f16 on the CPU, elsewhere what is computed in; q8_0 is for the CPU",
     ),
     key(
         "structured_output.max_bytes",

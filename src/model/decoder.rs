@@ -7,6 +7,18 @@ use super::lora::{Adapter, Place};
 use super::rope::Angles;
 use super::spec::DecoderSpec;
 use super::weights::decoder::{DecoderWeights, FeedForward, LayerWeights, Linear, Mlp};
+use crate::units::TokenId;
+
+/// What a forward pass brings.
+#[derive(Default)]
+pub(super) struct Outputs {
+    /// Of the rows that are read, `[R, vocab]`.
+    pub logits: Vec<f32>,
+    /// `[S, hidden]`
+    pub states: Vec<f32>,
+    /// Of the rows that are drawn from; `None` where they are not finite.
+    pub drawn: Vec<Option<TokenId>>,
+}
 
 /// A decoder's fixed parts, which every function here reads.
 pub(super) struct Decoder<'a, B: Backend> {
@@ -16,17 +28,13 @@ pub(super) struct Decoder<'a, B: Backend> {
     pub adapters: &'a [Adapter<B>],
     /// The step's rows of each adapter.
     pub groups: &'a [Group],
-    /// The different ones among the layers.
-    pub windows: &'a [Option<usize>],
 }
 
 impl<B: Backend> Decoder<'_, B> {
-    /// Writes the step's keys and values and returns the logits of its selected rows, `[R, vocab]`, and the hidden states of
-    /// those that are read, `[S, hidden]`; empty where none are.
-    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &[Angles]) -> Result<(Vec<f32>, Vec<f32>)> {
+    /// Writes the step's keys and values and returns what is wanted of its rows.
+    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &[Angles]) -> Result<Outputs> {
         let (backend, weights) = (self.backend, self.weights);
-        let wanted = step.selected.len();
-        let plan = backend.plan(step, angles, self.windows)?;
+        let plan = backend.plan(step, angles)?;
 
         let scales = self.spec.scales;
         let mut x = self.scaled(backend.embed(&weights.embedding, &plan)?, scales.embedding)?; // [T, hidden]
@@ -36,23 +44,39 @@ impl<B: Backend> Decoder<'_, B> {
             let transformed = self.feed_forward(&x, layer, &plan, index)?; // [T, hidden]
             x = backend.add(x, &self.scaled(transformed, scales.residual)?)?;
         }
-        let mut states = Vec::new();
+        let mut outputs = Outputs::default();
         if !step.states.is_empty() {
             let picked = backend.pick(&x, &step.states, self.spec.hidden)?; // [S, hidden]
-            states = backend.read(backend.rms_norm(&picked, &weights.norm, self.spec.norm_eps)?)?;
+            outputs.states = backend.read(backend.rms_norm(&picked, &weights.norm, self.spec.norm_eps)?)?;
         }
-        if wanted == 0 {
-            return Ok((Vec::new(), states));
+        if step.selected.is_empty() {
+            return Ok(outputs);
         }
         let x = backend.select(x, &plan)?; // [R, hidden]
         let x = backend.rms_norm(&x, &weights.norm, self.spec.norm_eps)?;
         let head = weights.head.as_ref().unwrap_or(&weights.embedding);
         let logits = self.scaled(backend.logits(&x, head)?, scales.logits)?; // [R, vocab]
-        let logits = backend.read(match self.spec.logit_cap {
+        let logits = match self.spec.logit_cap {
             Some(cap) => backend.soft_cap(logits, cap)?,
             None => logits,
-        })?;
-        Ok((logits, states))
+        };
+        self.drawn_or_read(logits, step, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// Reading is all that a step waits for, and comes last.
+    fn drawn_or_read(&self, logits: B::Tensor, step: &Step, outputs: &mut Outputs) -> Result<()> {
+        let (backend, vocab) = (self.backend, self.spec.vocab);
+        if step.draws.is_empty() {
+            outputs.logits = backend.read(logits)?;
+            return Ok(());
+        }
+        let kept = (!step.read.is_empty()).then(|| backend.pick(&logits, &step.read, vocab)).transpose()?;
+        outputs.drawn = backend.sample(&logits, vocab, &step.draws)?;
+        if let Some(kept) = kept {
+            outputs.logits = backend.read(kept)?;
+        }
+        Ok(())
     }
 
     /// Keys and values are stored before they are read, so a prefill chunk sees itself through the cache like any past.
@@ -128,12 +152,12 @@ impl<B: Backend> Decoder<'_, B> {
         plan: &B::Plan<'_>,
         (layer, place): (usize, Place),
     ) -> Result<B::Tensor> {
-        for (adapter, group) in self.adapters.iter().zip(self.groups) {
+        for (index, (adapter, group)) in self.adapters.iter().zip(self.groups).enumerate() {
             let Some(delta) = adapter.at(layer, place).filter(|_| !group.rows.is_empty()) else { continue };
-            let rows = self.backend.gather(x, plan, group)?;
+            let rows = self.backend.gather(x, plan, index)?;
             let inner = self.backend.linear(&rows, &delta.down, None)?; // [rows, rank]
             let part = self.backend.linear(&inner, &delta.up, None)?;
-            y = self.backend.add_rows(y, plan, group, &part)?;
+            y = self.backend.add_rows(y, plan, index, &part)?;
         }
         Ok(y)
     }

@@ -1,0 +1,162 @@
+//! A step's indices and angles on the device, made once and read by every layer.
+//!
+//! All indices travel as one array and all angles as another, so a step costs two copies however many sequences it has.
+
+use candle_core::Tensor;
+
+use super::super::backend::Result;
+use super::super::batch::Step;
+use super::super::rope::Angles;
+use super::Candle;
+#[cfg(feature = "metal")]
+use super::generic;
+
+/// Positions of a range whose attention is computed on its own and merged in ascending order. Always the same, for it
+/// decides where sums are cut.
+pub(super) const SPLIT: usize = 256;
+/// Arrays begin at multiples of this many numbers, 16 bytes: what the kernels load at once.
+const ALIGNMENT: usize = 4;
+
+pub(in crate::model) struct Plan {
+    /// `[T]`
+    pub tokens: Tensor,
+    /// `[T]`
+    pub positions: Tensor,
+    pub sequences: Sequences,
+    /// Of each rope.
+    pub angles: Vec<RowAngles>,
+    /// Rows whose logits are wanted; `None` where there are none, for no device likes empty tensors.
+    pub selected: Option<Tensor>,
+    /// The rows of each adapter that somebody asked for.
+    pub groups: Vec<Option<Tensor>>,
+    #[cfg(feature = "metal")]
+    pub generic: generic::Chunks,
+}
+
+/// Cosines and sines, `[T, dims / 2]` in `f32`.
+pub(super) struct RowAngles {
+    pub cos: Tensor,
+    pub sin: Tensor,
+    /// Rotated dimensions of a head.
+    pub dims: usize,
+}
+
+/// Whose rows the step has, and where their past lies. `S` sequences.
+pub(super) struct Sequences {
+    /// `[T]` slots to write: `block * block_size + offset`.
+    pub slots: Tensor,
+    /// `[S, max_blocks]` physical blocks, padded with zeros.
+    pub tables: Tensor,
+    /// `[S]` positions of each, this step's rows included.
+    pub contexts: Tensor,
+    /// `[S + 1]` first row of each.
+    pub starts: Tensor,
+    /// `[N]` the sequences with one row.
+    pub decodes: Option<Tensor>,
+    /// `[P, 2]` of the others: sequence, first row within its chunk.
+    pub tiles: Option<Tensor>,
+    /// Rows of a tile, fewer at a chunk's end.
+    pub tile_rows: usize,
+    pub block_size: usize,
+    /// Positions of the longest of `decodes`.
+    pub longest: usize,
+}
+
+/// Arrays on their way, one after another.
+struct Packing<T> {
+    numbers: Vec<T>,
+}
+
+/// Where one of them begins, and how long it is.
+#[derive(Clone, Copy)]
+struct Place {
+    start: usize,
+    len: usize,
+}
+
+impl<T: Clone + Default> Packing<T> {
+    fn put(&mut self, numbers: impl IntoIterator<Item = T>) -> Place {
+        self.numbers.resize(self.numbers.len().next_multiple_of(ALIGNMENT), T::default());
+        let start = self.numbers.len();
+        self.numbers.extend(numbers);
+        Place { start, len: self.numbers.len() - start }
+    }
+}
+
+impl Place {
+    fn of(self, all: &Tensor) -> Result<Tensor> {
+        Ok(all.narrow(0, self.start, self.len)?)
+    }
+
+    fn some(self, all: &Tensor) -> Result<Option<Tensor>> {
+        (self.len > 0).then(|| self.of(all)).transpose()
+    }
+}
+
+impl Plan {
+    pub(super) fn new(backend: &Candle, step: &Step, angles: &[Angles]) -> Result<Plan> {
+        let mut packing = Packing { numbers: Vec::new() };
+        let [tokens, positions, slots] =
+            [&step.tokens, &step.positions, &step.slots].map(|all| packing.put(all.iter().copied()));
+        let context = |index: usize| (step.chunks[index].position + step.chunks[index].rows.len()) as u32;
+        let count = step.chunks.len();
+        let contexts = packing.put((0..count).map(context));
+        let starts =
+            packing.put(step.chunks.iter().map(|chunk| chunk.rows.start as u32).chain([step.tokens.len() as u32]));
+        let max_blocks = step.chunks.iter().map(|chunk| chunk.table.len()).max().unwrap_or(1).max(1);
+        let row = |index: usize| {
+            let table = &step.tables[step.chunks[index].table.clone()];
+            table.iter().copied().chain(std::iter::repeat_n(0, max_blocks - table.len()))
+        };
+        let tables = packing.put((0..count).flat_map(row));
+        let (single, several): (Vec<usize>, Vec<usize>) =
+            (0..count).partition(|&index| step.chunks[index].rows.len() == 1);
+        let longest = single.iter().map(|&index| context(index) as usize).max().unwrap_or(0);
+        let decodes = packing.put(single.into_iter().map(|index| index as u32));
+        let rows = backend.tile_rows;
+        let tiles = |index: usize| {
+            (0..step.chunks[index].rows.len()).step_by(rows).flat_map(move |row| [index as u32, row as u32])
+        };
+        let tiles = packing.put(several.into_iter().flat_map(tiles));
+        let selected = packing.put(step.selected.iter().map(|&row| row as u32));
+        let groups: Vec<Place> = step.groups.iter().map(|group| packing.put(group.rows.iter().copied())).collect();
+
+        let all = backend.upload(&packing.numbers)?;
+        let tiles = tiles.some(&all)?;
+        Ok(Plan {
+            tokens: tokens.of(&all)?,
+            positions: positions.of(&all)?,
+            sequences: Sequences {
+                slots: slots.of(&all)?,
+                tables: tables.of(&all)?.reshape((count, max_blocks))?,
+                contexts: contexts.of(&all)?,
+                starts: starts.of(&all)?,
+                decodes: decodes.some(&all)?,
+                tiles: tiles.map(|tiles| tiles.reshape(((), 2))).transpose()?,
+                tile_rows: rows,
+                block_size: step.block_size,
+                longest,
+            },
+            angles: row_angles(backend, angles)?,
+            selected: selected.some(&all)?,
+            groups: groups.into_iter().map(|group| group.some(&all)).collect::<Result<_>>()?,
+            #[cfg(feature = "metal")]
+            generic: generic::Chunks::new(step),
+        })
+    }
+}
+
+fn row_angles(backend: &Candle, angles: &[Angles]) -> Result<Vec<RowAngles>> {
+    let mut packing = Packing { numbers: Vec::new() };
+    let mut put = |numbers: &[f32]| packing.put(numbers.iter().copied());
+    let places: Vec<_> = angles.iter().map(|angles| (put(&angles.cos), put(&angles.sin), angles.dims)).collect();
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let all = backend.upload(&packing.numbers)?;
+    let each = places.into_iter().map(|(cos, sin, dims)| {
+        let rows = |place: Place| -> Result<Tensor> { Ok(place.of(&all)?.reshape(((), dims / 2))?) };
+        Ok(RowAngles { cos: rows(cos)?, sin: rows(sin)?, dims })
+    });
+    each.collect()
+}
