@@ -11,9 +11,13 @@
 //! ```
 
 pub(super) mod device;
+#[cfg(feature = "flash-attn")]
+mod flash;
 mod fused;
 #[cfg(feature = "metal")]
 mod generic;
+#[cfg(all(test, feature = "cuda"))]
+mod gpu_tests;
 mod matrix;
 mod numbers;
 mod paged;
@@ -215,6 +219,10 @@ impl Backend for Candle {
         #[cfg(feature = "metal")]
         if !self.has_kernels() {
             return plan.generic.attention(q, kv, shape);
+        }
+        #[cfg(feature = "flash-attn")]
+        if let Some(out) = flash::attention(q, kv, &plan.sequences, shape)? {
+            return Ok(out);
         }
         Ok(q.apply_op1_no_bwd(&paged::Attention { kv, sequences: &plan.sequences, shape })?)
     }

@@ -9,6 +9,8 @@ use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Result, Shape, Tens
 use super::super::backend::AttentionShape;
 use super::Kv;
 use super::numbers::{self, Numbers};
+#[cfg(feature = "cuda")]
+use super::plan::SPLIT;
 use super::plan::Sequences;
 #[cfg(feature = "cuda")]
 use crate::kernels::cuda;

@@ -60,6 +60,14 @@ pub(super) struct Sequences {
     pub block_size: usize,
     /// Positions of the longest of `decodes`.
     pub longest: usize,
+    /// `[S + 1]` contexts added up.
+    #[cfg(feature = "flash-attn")]
+    pub ends: Tensor,
+    /// Rows and positions of the longest sequence.
+    #[cfg(feature = "flash-attn")]
+    pub most_rows: usize,
+    #[cfg(feature = "flash-attn")]
+    pub most_context: usize,
 }
 
 /// Arrays on their way, one after another.
@@ -121,6 +129,9 @@ impl Plan {
         let selected = packing.put(step.selected.iter().map(|&row| row as u32));
         let groups: Vec<Place> = step.groups.iter().map(|group| packing.put(group.rows.iter().copied())).collect();
 
+        #[cfg(feature = "flash-attn")]
+        let ends = packing.put((0..=count).map(|upto| (0..upto).map(context).sum()));
+
         let all = backend.upload(&packing.numbers)?;
         let tiles = tiles.some(&all)?;
         Ok(Plan {
@@ -136,6 +147,12 @@ impl Plan {
                 tile_rows: rows,
                 block_size: step.block_size,
                 longest,
+                #[cfg(feature = "flash-attn")]
+                ends: ends.of(&all)?,
+                #[cfg(feature = "flash-attn")]
+                most_rows: step.chunks.iter().map(|chunk| chunk.rows.len()).max().unwrap_or(0),
+                #[cfg(feature = "flash-attn")]
+                most_context: (0..count).map(|index| context(index) as usize).max().unwrap_or(0),
             },
             angles: row_angles(backend, angles)?,
             selected: selected.some(&all)?,
