@@ -243,6 +243,7 @@ fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
         context: read.auto("engine.max_model_len")?.map(|n| n as u32),
         kv_dtype: kv_dtype(read)?,
         dtype: dtype(read)?,
+        cuda_graphs: read.boolean("model.cuda_graphs")?,
     };
     Ok(ModelConfig {
         reference: read.text("model.path").into(),

@@ -115,6 +115,12 @@ pub const KEYS: &[Key] = &[
         Kind::OneOf(&["auto", "f32", "f16", "bf16"]),
         "what a device computes in; auto is the checkpoint's own type, bf16 for quantised files; the CPU takes f32 only",
     ),
+    key(
+        "model.cuda_graphs",
+        "false",
+        Kind::Bool,
+        "record decode steps and play them back, on CUDA; never tried on a GPU by us",
+    ),
     key("model.seed", "0", Kind::Integer { min: 0, max: u64::MAX >> 1 }, "of dummy weights"),
     key(
         "model.tool_parser",
@@ -263,7 +269,7 @@ pub const KEYS: &[Key] = &[
         "kv_cache.memory",
         "auto",
         Kind::AutoGiB,
-        "GiB for the KV cache; auto is 40 % of what is free, at most what all seats can use",
+        "GiB for the KV cache; auto is 40 % of what is free (85 % of a GPU's), at most what all seats can use",
     ),
     key(
         "kv_cache.dtype",

@@ -111,6 +111,18 @@ pub(super) trait Backend {
     /// Each row's angles, in `angles` for each rope, are those of its position.
     fn plan<'a>(&self, step: &'a Step, angles: &'a [Angles]) -> Result<Self::Plan<'a>>;
 
+    /// What `compute` makes of the step's plan. Where `repeats` says that it depends on nothing but the plan's arrays and the
+    /// number of sequences, a device may play back an earlier call.
+    fn run(
+        &self,
+        step: &Step,
+        angles: &[Angles],
+        _repeats: bool,
+        mut compute: impl FnMut(&Self::Plan<'_>) -> Result<Self::Tensor>,
+    ) -> Result<Self::Tensor> {
+        compute(&self.plan(step, angles)?)
+    }
+
     /// Rows of `table` by token id.
     fn embed(&self, table: &Self::Matrix, plan: &Self::Plan<'_>) -> Result<Self::Tensor>;
     /// Rows of `table` by position.

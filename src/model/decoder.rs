@@ -33,35 +33,56 @@ pub(super) struct Decoder<'a, B: Backend> {
 impl<B: Backend> Decoder<'_, B> {
     /// Writes the step's keys and values and returns what is wanted of its rows.
     pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &[Angles]) -> Result<Outputs> {
-        let (backend, weights) = (self.backend, self.weights);
-        let plan = backend.plan(step, angles)?;
-
-        let scales = self.spec.scales;
-        let mut x = self.scaled(backend.embed(&weights.embedding, &plan)?, scales.embedding)?; // [T, hidden]
-        for (index, layer) in weights.layers.iter().enumerate() {
-            let attended = self.attention(&x, layer, &mut kv.layers[index], &plan, index)?; // [T, hidden]
-            x = backend.add(x, &self.scaled(attended, scales.residual)?)?;
-            let transformed = self.feed_forward(&x, layer, &plan, index)?; // [T, hidden]
-            x = backend.add(x, &self.scaled(transformed, scales.residual)?)?;
-        }
+        let backend = self.backend;
         let mut outputs = Outputs::default();
-        if !step.states.is_empty() {
-            let picked = backend.pick(&x, &step.states, self.spec.hidden)?; // [S, hidden]
-            outputs.states = backend.read(backend.rms_norm(&picked, &weights.norm, self.spec.norm_eps)?)?;
-        }
-        if step.selected.is_empty() {
+        if step.states.is_empty() && !step.selected.is_empty() {
+            let repeats = self.repeats(step);
+            let logits = backend.run(step, angles, repeats, |plan| self.logits(self.layers(kv, plan)?, plan))?;
+            self.drawn_or_read(logits, step, &mut outputs)?;
             return Ok(outputs);
         }
-        let x = backend.select(x, &plan)?; // [R, hidden]
+        let plan = backend.plan(step, angles)?;
+        let x = self.layers(kv, &plan)?; // [T, hidden]
+        if !step.states.is_empty() {
+            let picked = backend.pick(&x, &step.states, self.spec.hidden)?; // [S, hidden]
+            outputs.states = backend.read(backend.rms_norm(&picked, &self.weights.norm, self.spec.norm_eps)?)?;
+        }
+        if !step.selected.is_empty() {
+            self.drawn_or_read(self.logits(x, &plan)?, step, &mut outputs)?;
+        }
+        Ok(outputs)
+    }
+
+    /// Whether the step is one token of each sequence and nothing else: what a server does most of the time.
+    fn repeats(&self, step: &Step) -> bool {
+        let single = step.chunks.len() == step.tokens.len() && step.selected.len() == step.tokens.len();
+        single && self.spec.experts.is_none() && self.groups.iter().all(|group| group.rows.is_empty())
+    }
+
+    /// `[T, hidden]`
+    fn layers(&self, kv: &mut KvMemory<B>, plan: &B::Plan<'_>) -> Result<B::Tensor> {
+        let (backend, weights, scales) = (self.backend, self.weights, self.spec.scales);
+        let mut x = self.scaled(backend.embed(&weights.embedding, plan)?, scales.embedding)?;
+        for (index, layer) in weights.layers.iter().enumerate() {
+            let attended = self.attention(&x, layer, &mut kv.layers[index], plan, index)?; // [T, hidden]
+            x = backend.add(x, &self.scaled(attended, scales.residual)?)?;
+            let transformed = self.feed_forward(&x, layer, plan, index)?; // [T, hidden]
+            x = backend.add(x, &self.scaled(transformed, scales.residual)?)?;
+        }
+        Ok(x)
+    }
+
+    /// Of the selected rows, `[R, vocab]`.
+    fn logits(&self, x: B::Tensor, plan: &B::Plan<'_>) -> Result<B::Tensor> {
+        let (backend, weights) = (self.backend, self.weights);
+        let x = backend.select(x, plan)?; // [R, hidden]
         let x = backend.rms_norm(&x, &weights.norm, self.spec.norm_eps)?;
         let head = weights.head.as_ref().unwrap_or(&weights.embedding);
-        let logits = self.scaled(backend.logits(&x, head)?, scales.logits)?; // [R, vocab]
-        let logits = match self.spec.logit_cap {
-            Some(cap) => backend.soft_cap(logits, cap)?,
-            None => logits,
-        };
-        self.drawn_or_read(logits, step, &mut outputs)?;
-        Ok(outputs)
+        let logits = self.scaled(backend.logits(&x, head)?, self.spec.scales.logits)?;
+        match self.spec.logit_cap {
+            Some(cap) => backend.soft_cap(logits, cap),
+            None => Ok(logits),
+        }
     }
 
     /// Reading is all that a step waits for, and comes last.

@@ -89,6 +89,8 @@ pub struct LoadOptions {
     /// What a device computes in; `None` is the checkpoint's own type, and `F32` for [`DeviceChoice::Reference`]. Our own
     /// kernels take nothing but `F32`.
     pub dtype: Option<Dtype>,
+    /// Decode steps are recorded and played back, on CUDA.
+    pub cuda_graphs: bool,
 }
 
 /// What activations, and weights that are not quantised, are kept in on a device.
@@ -464,7 +466,7 @@ fn place(spec: Spec, weights: &Weights, config: &Path, options: &LoadOptions) ->
         }
         Some(device) => {
             device::check_heads(&device, head_dim)?;
-            let backend = Candle::new(device, dtype, heads / kv_heads);
+            let backend = Candle::new(device, dtype, heads / kv_heads).recording(options.cuda_graphs);
             let room = Room { memory: backend.memory()?, needed: weights.bytes(&spec, dtype, options.quantise), dtype };
             room.check(&spec)?;
             parts(backend, &spec, weights, config, options)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::backend::BackendDevice;
 use candle_core::cuda_backend::cudarc::driver::{
-    CudaContext, DeviceRepr, DriverError, PinnedHostSlice, ValidAsZeroBits, sys,
+    CudaContext, DevicePtrMut, DeviceRepr, DriverError, HostSlice, PinnedHostSlice, ValidAsZeroBits, result, sys,
 };
 use candle_core::cuda_backend::{CudaDType, CudaDevice, CudaError, CudaStorage, WrapErr};
 use candle_core::{Device, Error, Result};
@@ -93,13 +93,26 @@ impl<T: Staged> Pinned<T> {
         Pinned { device: device.clone(), up: None, down: None }
     }
 
-    /// A copy of `numbers` on the device, and of what lies behind them up to the next power of two. Waits for the
-    /// copy before it, if that is still under way.
+    /// A copy of `numbers` on the device.
     pub fn upload(&mut self, numbers: &[T]) -> Result<CudaStorage> {
+        // SAFETY: all of it is written next.
+        let slice = unsafe { self.device.alloc::<T>(numbers.len()) }?;
+        let mut storage = CudaStorage::wrap_cuda_slice(slice, self.device.clone());
+        self.overwrite(&mut storage, numbers)?;
+        Ok(storage)
+    }
+
+    /// Writes `numbers` to the beginning of `storage`. Waits for the copy before it, if that is still under way.
+    pub fn overwrite(&mut self, storage: &mut CudaStorage, numbers: &[T]) -> Result<()> {
         let room = room(&mut self.up, &self.device, numbers.len(), sys::CU_MEMHOSTALLOC_WRITECOMBINED)?;
         room.as_mut_slice().w()?[..numbers.len()].copy_from_slice(numbers);
-        let slice = self.device.cuda_stream().clone_htod(&*room).w()?;
-        Ok(CudaStorage::wrap_cuda_slice(slice, self.device.clone()))
+        let stream = self.device.cuda_stream();
+        let mut part = storage.as_cuda_slice_mut::<T>()?.slice_mut(..numbers.len());
+        let (to, _written) = part.device_ptr_mut(&stream);
+        // SAFETY: the guard makes the next writer of this memory wait until the stream has read it.
+        let (from, _read) = unsafe { room.stream_synced_slice(&stream) };
+        // SAFETY: both are as long as `numbers`, and live until the stream is past the copy.
+        unsafe { result::memcpy_htod_async(to, &from[..numbers.len()], stream.cu_stream()) }.w()
     }
 
     /// The first `count` numbers of `storage`. Waits for the device.

@@ -5,6 +5,7 @@
 //! but [`Pinned::read`]. Arrays are candle's own, contiguous, and freed on that stream, behind their last use.
 #![allow(unsafe_code)] // launches, and the driver's settings
 
+mod graph;
 mod memory;
 
 use candle_core::backend::{BackendDevice, BackendStorage};
@@ -12,6 +13,7 @@ use candle_core::cuda_backend::cudarc::driver::{DevicePtr, LaunchConfig, PushKer
 use candle_core::cuda_backend::{CudaDevice, CudaStorage, CudaStorageSlice, WrapErr};
 use candle_core::{DType, Layout, Result, Storage, Tensor, bail};
 
+pub use graph::Recording;
 pub use memory::{Absent, Pinned, Staged, free_and_total, is_out_of_memory, open};
 
 /// PTX of each `.cu` file, compiled by `build.rs`.

@@ -5,7 +5,7 @@ use candle_flash_attn::flash_attn_varlen_paged_windowed;
 
 use super::super::backend::{AttentionShape, Result};
 use super::Kv;
-use super::plan::Sequences;
+use super::plan::{Flash, Sequences};
 
 /// What its blocks are multiples of.
 const BLOCK: usize = 32;
@@ -18,6 +18,7 @@ pub(super) fn attention(q: &Tensor, kv: &Kv, sequences: &Sequences, shape: &Atte
     if !q.device().is_cuda() || !halves || !size.is_multiple_of(BLOCK) || !head_dim.is_multiple_of(8) {
         return Ok(None);
     }
+    let Some(Flash { ends, most_rows, most_context }) = &sequences.flash else { return Ok(None) };
     if !causal && window.is_some() {
         return Ok(None);
     }
@@ -28,11 +29,11 @@ pub(super) fn attention(q: &Tensor, kv: &Kv, sequences: &Sequences, shape: &Atte
         &blocks(&kv.keys)?,
         &blocks(&kv.values)?,
         &sequences.starts,
-        &sequences.ends,
+        ends,
         &sequences.tables,
         None,
-        sequences.most_rows,
-        sequences.most_context,
+        *most_rows,
+        *most_context,
         scale,
         window.map(|window| window - 1),
         causal.then_some(0),

@@ -9,6 +9,7 @@ use super::plan::RowAngles;
 use super::{Kv, capped};
 
 /// Each sequence's rows, and where its past lies.
+#[derive(Default)]
 pub(super) struct Chunks(Vec<Past>);
 
 struct Past {

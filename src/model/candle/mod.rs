@@ -18,6 +18,8 @@ mod fused;
 mod generic;
 #[cfg(all(test, feature = "cuda"))]
 mod gpu_tests;
+#[cfg(feature = "cuda")]
+mod graphs;
 mod matrix;
 mod numbers;
 mod paged;
@@ -60,6 +62,9 @@ pub(super) struct Candle {
     /// Rows of a prefill tile.
     tile_rows: usize,
     staging: Staging,
+    /// Where `model.cuda_graphs` asks for them.
+    #[cfg(feature = "cuda")]
+    graphs: Option<graphs::Graphs>,
 }
 
 /// Keys and values as `[num_blocks * block_size, kv_heads * head_dim]`: the common layout, flattened.
@@ -77,7 +82,26 @@ impl Candle {
             Dtype::Bf16 => DType::BF16,
         };
         let staging = Staging::new(&device);
-        Candle { device, dtype, tile_rows: (TILE / group).max(1), staging }
+        Candle {
+            device,
+            dtype,
+            tile_rows: (TILE / group).max(1),
+            staging,
+            #[cfg(feature = "cuda")]
+            graphs: None,
+        }
+    }
+
+    /// Records decode steps and plays them back, on CUDA.
+    #[cfg_attr(not(feature = "cuda"), allow(unused_mut))]
+    pub(super) fn recording(mut self, wanted: bool) -> Candle {
+        #[cfg(feature = "cuda")]
+        if wanted && self.device.is_cuda() {
+            self.graphs = Some(graphs::Graphs::default());
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = wanted;
+        self
     }
 
     fn upload<T: Number>(&self, numbers: &[T]) -> Result<Tensor> {
@@ -114,8 +138,14 @@ impl Backend for Candle {
     type Plan<'a> = Plan;
 
     fn another(&self) -> Candle {
-        let (device, staging) = (self.device.clone(), Staging::new(&self.device));
-        Candle { device, dtype: self.dtype, tile_rows: self.tile_rows, staging }
+        Candle {
+            device: self.device.clone(),
+            dtype: self.dtype,
+            tile_rows: self.tile_rows,
+            staging: Staging::new(&self.device),
+            #[cfg(feature = "cuda")]
+            graphs: self.graphs.as_ref().map(|_| graphs::Graphs::default()),
+        }
     }
 
     fn matrix(&self, numbers: Numbers, outputs: usize, inputs: usize) -> Result<Matrix> {
@@ -129,6 +159,10 @@ impl Backend for Candle {
     }
 
     fn kv(&self, layout: &KvLayout) -> Result<Kv> {
+        #[cfg(feature = "cuda")]
+        if let Some(graphs) = &self.graphs {
+            graphs.forget();
+        }
         let size = layout.paging.block_size;
         if self.device.is_cuda() && !size.is_multiple_of(16) {
             return Err(DeviceError::Failed(format!(
@@ -143,6 +177,22 @@ impl Backend for Candle {
 
     fn plan(&self, step: &Step, angles: &[Angles]) -> Result<Plan> {
         Plan::new(self, step, angles)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn run(
+        &self,
+        step: &Step,
+        angles: &[Angles],
+        repeats: bool,
+        mut compute: impl FnMut(&Plan) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        if let Some(graphs) = self.graphs.as_ref().filter(|_| repeats)
+            && let Some(logits) = graphs.run(self, step, angles, &mut compute)?
+        {
+            return Ok(logits);
+        }
+        compute(&self.plan(step, angles)?)
     }
 
     fn embed(&self, table: &Matrix, plan: &Plan) -> Result<Tensor> {

@@ -60,34 +60,48 @@ pub(super) struct Sequences {
     pub block_size: usize,
     /// Positions of the longest of `decodes`.
     pub longest: usize,
-    /// `[S + 1]` contexts added up.
+    /// `None` in recordings, which take our kernels.
     #[cfg(feature = "flash-attn")]
+    pub flash: Option<Flash>,
+}
+
+/// What else FlashAttention wants to know.
+#[cfg(feature = "flash-attn")]
+pub(super) struct Flash {
+    /// `[S + 1]` contexts added up.
     pub ends: Tensor,
     /// Rows and positions of the longest sequence.
-    #[cfg(feature = "flash-attn")]
     pub most_rows: usize,
-    #[cfg(feature = "flash-attn")]
     pub most_context: usize,
 }
 
 /// Arrays on their way, one after another.
-struct Packing<T> {
-    numbers: Vec<T>,
+#[derive(Default)]
+pub(super) struct Packing<T> {
+    pub numbers: Vec<T>,
+    places: Vec<Place>,
 }
 
 /// Where one of them begins, and how long it is.
 #[derive(Clone, Copy)]
-struct Place {
+pub(super) struct Place {
     start: usize,
     len: usize,
 }
 
 impl<T: Clone + Default> Packing<T> {
-    fn put(&mut self, numbers: impl IntoIterator<Item = T>) -> Place {
+    pub(super) fn put(&mut self, numbers: impl IntoIterator<Item = T>) -> Place {
         self.numbers.resize(self.numbers.len().next_multiple_of(ALIGNMENT), T::default());
         let start = self.numbers.len();
         self.numbers.extend(numbers);
-        Place { start, len: self.numbers.len() - start }
+        let place = Place { start, len: self.numbers.len() - start };
+        self.places.push(place);
+        place
+    }
+
+    /// Each array in `all`, which is what they became on the device.
+    pub(super) fn parts(&self, all: &Tensor) -> impl Iterator<Item = Result<Tensor>> {
+        self.places.iter().map(|place| place.of(all))
     }
 }
 
@@ -103,7 +117,7 @@ impl Place {
 
 impl Plan {
     pub(super) fn new(backend: &Candle, step: &Step, angles: &[Angles]) -> Result<Plan> {
-        let mut packing = Packing { numbers: Vec::new() };
+        let mut packing = Packing::default();
         let [tokens, positions, slots] =
             [&step.tokens, &step.positions, &step.slots].map(|all| packing.put(all.iter().copied()));
         let context = |index: usize| (step.chunks[index].position + step.chunks[index].rows.len()) as u32;
@@ -148,13 +162,13 @@ impl Plan {
                 block_size: step.block_size,
                 longest,
                 #[cfg(feature = "flash-attn")]
-                ends: ends.of(&all)?,
-                #[cfg(feature = "flash-attn")]
-                most_rows: step.chunks.iter().map(|chunk| chunk.rows.len()).max().unwrap_or(0),
-                #[cfg(feature = "flash-attn")]
-                most_context: (0..count).map(|index| context(index) as usize).max().unwrap_or(0),
+                flash: Some(Flash {
+                    ends: ends.of(&all)?,
+                    most_rows: step.chunks.iter().map(|chunk| chunk.rows.len()).max().unwrap_or(0),
+                    most_context: (0..count).map(|index| context(index) as usize).max().unwrap_or(0),
+                }),
             },
-            angles: row_angles(backend, angles)?,
+            angles: row_angles(backend, angles)?.1,
             selected: selected.some(&all)?,
             groups: groups.into_iter().map(|group| group.some(&all)).collect::<Result<_>>()?,
             #[cfg(feature = "metal")]
@@ -163,17 +177,30 @@ impl Plan {
     }
 }
 
-fn row_angles(backend: &Candle, angles: &[Angles]) -> Result<Vec<RowAngles>> {
-    let mut packing = Packing { numbers: Vec::new() };
-    let mut put = |numbers: &[f32]| packing.put(numbers.iter().copied());
-    let places: Vec<_> = angles.iter().map(|angles| (put(&angles.cos), put(&angles.sin), angles.dims)).collect();
-    if places.is_empty() {
-        return Ok(Vec::new());
+/// Each rope's cosines and sines, one after another.
+pub(super) fn packed_angles(angles: &[Angles]) -> Packing<f32> {
+    let mut packing = Packing::default();
+    for Angles { cos, sin, .. } in angles {
+        packing.put(cos.iter().copied());
+        packing.put(sin.iter().copied());
+    }
+    packing
+}
+
+/// All of them, if there are any, and each rope's.
+pub(super) fn row_angles(backend: &Candle, angles: &[Angles]) -> Result<(Option<Tensor>, Vec<RowAngles>)> {
+    let packing = packed_angles(angles);
+    if packing.numbers.is_empty() {
+        return Ok((None, Vec::new()));
     }
     let all = backend.upload(&packing.numbers)?;
-    let each = places.into_iter().map(|(cos, sin, dims)| {
-        let rows = |place: Place| -> Result<Tensor> { Ok(place.of(&all)?.reshape(((), dims / 2))?) };
-        Ok(RowAngles { cos: rows(cos)?, sin: rows(sin)?, dims })
-    });
-    each.collect()
+    let mut parts = packing.parts(&all);
+    let mut each = Vec::with_capacity(angles.len());
+    for Angles { dims, .. } in angles {
+        let mut rows = || parts.next().unwrap_or_else(|| unreachable!("two for each rope"))?.reshape(((), dims / 2));
+        let (cos, sin) = (rows(), rows());
+        each.push(RowAngles { cos: cos?, sin: sin?, dims: *dims });
+    }
+    drop(parts);
+    Ok((Some(all), each))
 }

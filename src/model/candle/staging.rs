@@ -2,12 +2,16 @@
 //! to the next, so that copies are the device's own work; elsewhere as candle does it.
 
 #[cfg(feature = "cuda")]
-use std::sync::{Mutex, PoisonError};
-
-use candle_core::{Device, Tensor, WithDType};
+use std::cell::RefCell;
 #[cfg(feature = "cuda")]
-use candle_core::{Storage, op::BackpropOp};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+#[cfg(feature = "cuda")]
+use candle_core::{CpuStorage, CudaStorage, InplaceOp1, Layout, Storage, op::BackpropOp};
+use candle_core::{Device, Tensor, WithDType};
+
+#[cfg(feature = "cuda")]
+use super::super::backend::DeviceError;
 use super::super::backend::Result;
 #[cfg(feature = "cuda")]
 use crate::kernels::cuda::Pinned;
@@ -69,8 +73,14 @@ impl Staging {
         let Some(pinned) = &self.pinned else { return Ok(Tensor::from_slice(numbers, numbers.len(), device)?) };
         let mut pinned = T::pinned(pinned).lock().unwrap_or_else(PoisonError::into_inner);
         let storage = Storage::Cuda(pinned.upload(numbers)?);
-        let whole = Tensor::from_storage(storage, numbers.len().next_power_of_two(), BackpropOp::none(), false);
-        Ok(whole.narrow(0, 0, numbers.len())?)
+        Ok(Tensor::from_storage(storage, numbers.len(), BackpropOp::none(), false))
+    }
+
+    /// Writes `numbers` over a tensor that [`Staging::upload`] has made.
+    pub(super) fn overwrite<T: Number>(&self, tensor: &Tensor, numbers: &[T]) -> Result<()> {
+        let Some(pinned) = &self.pinned else { return Err(DeviceError::Failed("only CUDA has pinned memory".into())) };
+        let pinned = T::pinned(pinned).lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(tensor.inplace_op1(&Overwrite { numbers, pinned: RefCell::new(pinned) })?)
     }
 
     /// Waits for the device.
@@ -86,5 +96,27 @@ impl Staging {
                 Ok(ids.to_vec1()?)
             }
         }
+    }
+}
+
+/// The one way to a tensor's storage.
+#[cfg(feature = "cuda")]
+struct Overwrite<'a, T: Number> {
+    numbers: &'a [T],
+    pinned: RefCell<MutexGuard<'a, Pinned<T>>>,
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Number> InplaceOp1 for Overwrite<'_, T> {
+    fn name(&self) -> &'static str {
+        "overwrite"
+    }
+
+    fn cpu_fwd(&self, _: &mut CpuStorage, _: &Layout) -> candle_core::Result<()> {
+        candle_core::bail!("only CUDA has pinned memory")
+    }
+
+    fn cuda_fwd(&self, storage: &mut CudaStorage, _: &Layout) -> candle_core::Result<()> {
+        self.pinned.borrow_mut().overwrite(storage, self.numbers)
     }
 }
