@@ -48,6 +48,7 @@ impl Draw {
         (params.typical_p >= 1.0).then_some(Draw { params, position })
     }
 
+    #[cfg(feature = "cuda")]
     pub(super) fn params(&self) -> &SamplingParams {
         &self.params
     }

@@ -199,6 +199,7 @@ impl Step {
     }
 
     /// The slots that hold positions `0..tokens` of `chunk`.
+    #[cfg(feature = "metal")]
     pub(super) fn context_slots(&self, chunk: &Chunk, tokens: usize) -> Vec<u32> {
         let table = &self.tables[chunk.table.clone()];
         let block_size = self.block_size;

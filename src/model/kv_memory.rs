@@ -23,9 +23,9 @@ impl KvLayout {
 }
 
 /// Says what was asked for and what there is, where a device has too little.
-fn explained<B: Backend>(error: DeviceError, backend: &B, bytes: usize) -> DeviceError {
-    match (error, backend.memory()) {
-        (DeviceError::OutOfMemory(reason), Ok(Some(DeviceMemory { free, total }))) => {
+fn explained(error: DeviceError, memory: Option<DeviceMemory>, bytes: usize) -> DeviceError {
+    match (error, memory) {
+        (DeviceError::OutOfMemory(reason), Some(DeviceMemory { free, total })) => {
             let [asked, free, total] = [bytes, free, total].map(|bytes| bytes >> 20);
             DeviceError::OutOfMemory(format!(
                 "the KV cache takes {asked} MiB, and {free} of the device's {total} MiB are free; lower kv_cache.memory or \
@@ -57,9 +57,11 @@ impl<B: Backend> KvMemory<B> {
             )));
         }
         let layout = KvLayout { paging, kv_heads, head_dim, dtype };
+        // Asked first: what a failed allocation leaves behind would be missing.
+        let memory = backend.memory()?;
         let layers = (0..spec.layers()).map(|_| backend.kv(&layout)).collect::<Result<_>>();
-        let layers = layers
-            .map_err(|error| explained(error, backend, spec.kv_bytes_per_token(dtype) * num_blocks * block_size))?;
+        let bytes = spec.kv_bytes_per_token(dtype) * num_blocks * block_size;
+        let layers = layers.map_err(|error| explained(error, memory, bytes))?;
         Ok(KvMemory { layers, layout })
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use candle_core::backend::BackendDevice;
 use candle_core::cuda_backend::cudarc::driver::{
-    CudaContext, DevicePtrMut, DeviceRepr, DriverError, HostSlice, PinnedHostSlice, ValidAsZeroBits, result, sys,
+    CudaContext, DevicePtr, DevicePtrMut, DeviceRepr, DriverError, HostSlice, PinnedHostSlice, ValidAsZeroBits, result,
+    sys,
 };
 use candle_core::cuda_backend::{CudaDType, CudaDevice, CudaError, CudaStorage, WrapErr};
 use candle_core::{Device, Error, Result};
@@ -119,7 +120,15 @@ impl<T: Staged> Pinned<T> {
     pub fn read(&mut self, storage: &CudaStorage, count: usize) -> Result<Vec<T>> {
         let slice = storage.as_cuda_slice::<T>()?;
         let room = room(&mut self.down, &self.device, count, 0)?;
-        self.device.cuda_stream().memcpy_dtoh(&slice.slice(..count), room).w()?;
+        let stream = self.device.cuda_stream();
+        {
+            let part = slice.slice(..count);
+            let (from, _read) = part.device_ptr(&stream);
+            // SAFETY: the guard lets whoever looks at the memory wait until the stream has written it.
+            let (to, _written) = unsafe { room.stream_synced_mut_slice(&stream) };
+            // SAFETY: both are `count` numbers, and live until the stream is past the copy.
+            unsafe { result::memcpy_dtoh_async(&mut to[..count], from, stream.cu_stream()) }.w()?;
+        }
         Ok(room.as_slice().w()?[..count].to_vec())
     }
 }

@@ -50,7 +50,10 @@ fn cuda(ordinal: usize) -> Result<Device, LoadError> {
 
 /// What a device has of its own.
 pub(super) fn memory(device: &Device) -> Result<Option<DeviceMemory>, DeviceError> {
-    fail::fail_point!("model::device_memory", |room| Ok(room.and_then(|room| pretended(&room))));
+    fail::fail_point!("model::device_memory", |room| Ok(room.and_then(|room| {
+        let (free, total) = room.split_once('/')?;
+        Some(DeviceMemory { free: free.parse().ok()?, total: total.parse().ok()? })
+    })));
     match device {
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => {
@@ -59,12 +62,6 @@ pub(super) fn memory(device: &Device) -> Result<Option<DeviceMemory>, DeviceErro
         }
         _ => Ok(None),
     }
-}
-
-/// `free/total` of a failpoint.
-fn pretended(room: &str) -> Option<DeviceMemory> {
-    let (free, total) = room.split_once('/')?;
-    Some(DeviceMemory { free: free.parse().ok()?, total: total.parse().ok()? })
 }
 
 /// Whether the device had no memory left.

@@ -87,7 +87,7 @@ impl InplaceOp1 for Rope<'_> {
     #[cfg(feature = "cuda")]
     fn cuda_fwd(&self, x: &mut CudaStorage, layout: &Layout) -> Result<()> {
         let RowAngles { cos, sin, dims } = self.angles;
-        cuda::rope((x, layout), cos, sin, self.head_dim, *dims)
+        cuda::rope((&*x, layout), cos, sin, self.head_dim, *dims)
     }
 }
 
@@ -129,6 +129,6 @@ impl InplaceOp2 for Gate {
             Activation::Gelu => cuda::Activation::Gelu,
             Activation::GeluTanh => cuda::Activation::GeluTanh,
         };
-        cuda::gate((gate, layout), (up, up_layout), activation)
+        cuda::gate((&*gate, layout), (up, up_layout), activation)
     }
 }

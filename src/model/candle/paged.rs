@@ -54,7 +54,7 @@ impl InplaceOp2 for Store<'_> {
     #[cfg(feature = "cuda")]
     fn cuda_fwd(&self, keys: &mut CudaStorage, keys_layout: &Layout, k: &CudaStorage, layout: &Layout) -> Result<()> {
         let Some((v, values)) = self.values else { candle_core::bail!("keys and values are written together on CUDA") };
-        cuda::store((k, layout), v, (keys, keys_layout), values, self.slots)
+        cuda::store((k, layout), v, (&*keys, keys_layout), values, self.slots)
     }
 }
 

@@ -13,6 +13,7 @@ use super::generic;
 
 /// Positions of a range whose attention is computed on its own and merged in ascending order. Always the same, for it
 /// decides where sums are cut.
+#[cfg(feature = "cuda")]
 pub(super) const SPLIT: usize = 256;
 /// Arrays begin at multiples of this many numbers, 16 bytes: what the kernels load at once.
 const ALIGNMENT: usize = 4;
@@ -22,15 +23,15 @@ pub(in crate::model) struct Plan {
     pub tokens: Tensor,
     /// `[T]`
     pub positions: Tensor,
-    pub sequences: Sequences,
+    pub(super) sequences: Sequences,
     /// Of each rope.
-    pub angles: Vec<RowAngles>,
+    pub(super) angles: Vec<RowAngles>,
     /// Rows whose logits are wanted; `None` where there are none, for no device likes empty tensors.
     pub selected: Option<Tensor>,
     /// The rows of each adapter that somebody asked for.
     pub groups: Vec<Option<Tensor>>,
     #[cfg(feature = "metal")]
-    pub generic: generic::Chunks,
+    pub(super) generic: generic::Chunks,
 }
 
 /// Cosines and sines, `[T, dims / 2]` in `f32`.
@@ -58,7 +59,8 @@ pub(super) struct Sequences {
     /// Rows of a tile, fewer at a chunk's end.
     pub tile_rows: usize,
     pub block_size: usize,
-    /// Positions of the longest of `decodes`.
+    /// Positions of the longest of `decodes`: how many ranges there are.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub longest: usize,
     /// `None` in recordings, which take our kernels.
     #[cfg(feature = "flash-attn")]
@@ -197,10 +199,64 @@ pub(super) fn row_angles(backend: &Candle, angles: &[Angles]) -> Result<(Option<
     let mut parts = packing.parts(&all);
     let mut each = Vec::with_capacity(angles.len());
     for Angles { dims, .. } in angles {
-        let mut rows = || parts.next().unwrap_or_else(|| unreachable!("two for each rope"))?.reshape(((), dims / 2));
-        let (cos, sin) = (rows(), rows());
-        each.push(RowAngles { cos: cos?, sin: sin?, dims: *dims });
+        let mut rows = || -> Result<Tensor> {
+            let part = parts.next().unwrap_or_else(|| unreachable!("two for each rope"))?;
+            Ok(part.reshape(((), dims / 2))?)
+        };
+        let (cos, sin) = (rows()?, rows()?);
+        each.push(RowAngles { cos, sin, dims: *dims });
     }
     drop(parts);
     Ok((Some(all), each))
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::super::super::load::Dtype;
+    use super::*;
+    use crate::kernels::attention::Chunk;
+
+    fn check(array: &Tensor, expected: &[u32]) {
+        assert_eq!(array.flatten_all().unwrap().to_vec1::<u32>().unwrap(), expected);
+    }
+
+    #[test]
+    fn every_row_is_a_decodes_or_a_tiles() {
+        let chunk = |rows, position, table| Chunk { rows, position, table };
+        let step = Step {
+            tokens: (10..20).collect(),
+            positions: vec![4, 0, 1, 2, 3, 4, 5, 6, 7, 9],
+            slots: (0..10).collect(),
+            tables: vec![3, 1, 7, 5, 2, 0, 6],
+            chunks: vec![chunk(0..1, 4, 0..2), chunk(1..9, 0, 2..4), chunk(9..10, 9, 4..7)],
+            selected: vec![0, 9],
+            groups: vec![Default::default(), crate::model::batch::Group { rows: vec![9], ones: vec![1.0] }],
+            block_size: 4,
+            ..Step::default()
+        };
+        // Groups of sixteen heads leave four rows to a tile.
+        let backend = Candle::new(Device::Cpu, Dtype::F32, 16);
+        let angles = Angles { cos: vec![0.5; 20], sin: vec![0.25; 20], dims: 4 };
+        let plan = Plan::new(&backend, &step, &[angles]).unwrap();
+        let Sequences { tables, contexts, starts, decodes, tiles, longest, .. } = &plan.sequences;
+        check(contexts, &[5, 8, 10]);
+        check(starts, &[0, 1, 9, 10]);
+        check(tables, &[3, 1, 0, 7, 5, 0, 2, 0, 6]);
+        assert_eq!(tables.dims(), [3, 3]);
+        check(decodes.as_ref().unwrap(), &[0, 2]);
+        check(tiles.as_ref().unwrap(), &[1, 0, 1, 4]);
+        assert_eq!(*longest, 10);
+        check(plan.selected.as_ref().unwrap(), &[0, 9]);
+        assert!(plan.groups[0].is_none());
+        check(plan.groups[1].as_ref().unwrap(), &[9]);
+        assert_eq!(
+            (plan.angles[0].cos.dims(), plan.angles[0].sin.to_vec2::<f32>().unwrap()[9][1]),
+            (&[10, 2][..], 0.25)
+        );
+        for array in [&plan.tokens, contexts, starts, decodes.as_ref().unwrap()] {
+            assert!(array.layout().start_offset().is_multiple_of(ALIGNMENT), "kernels load four at once");
+        }
+    }
 }
