@@ -61,9 +61,11 @@ struct PrefillTile {
 
 template <typename A, typename C>
 __device__ inline PrefillTile prefill_tile(const PrefillArguments<A, C>& given) {
+    // Last first: a chunk's last rows see most, and should not be what a launch ends with.
+    const uint32_t index = gridDim.x - 1 - blockIdx.x;
     PrefillTile tile;
-    tile.sequence = given.tiles[2 * blockIdx.x];
-    tile.begin = given.tiles[2 * blockIdx.x + 1];
+    tile.sequence = given.tiles[2 * index];
+    tile.begin = given.tiles[2 * index + 1];
     tile.context = given.contexts[tile.sequence];
     tile.rows = given.starts[tile.sequence + 1] - given.starts[tile.sequence];
     const uint32_t tall = given.group >= FOREBAY_PREFILL_ROWS ? 1 : FOREBAY_PREFILL_ROWS / given.group;
