@@ -54,7 +54,7 @@ __device__ inline void copy_slice(
     C* shared, const C* all, uint32_t slot, const HeadCache<C>& cache, Range live, uint32_t thread) {
     constexpr uint32_t PACKS = D / WIDE<C>;
     static_assert(SLICE * PACKS % THREADS == 0);
-#pragma unroll
+#pragma unroll 8
     for (uint32_t i = 0; i < SLICE * PACKS / THREADS; i++) {
         const uint32_t index = i * THREADS + thread;
         const uint32_t row = index / PACKS, column = index % PACKS * WIDE<C>;

@@ -28,7 +28,11 @@ fn tolerance(shape: &Shape) -> f64 {
 
 /// Chunks of `(context, rows)`.
 fn chunks(shape: &Shape, sizes: &[(usize, usize)]) -> Vec<Chunk> {
-    sizes.iter().enumerate().map(|(index, &(context, rows))| Chunk::random(shape, context, rows, index as u64 + 1)).collect()
+    sizes
+        .iter()
+        .enumerate()
+        .map(|(index, &(context, rows))| Chunk::random(shape, context, rows, index as u64 + 1))
+        .collect()
 }
 
 fn check(device: &mut Device, shape: Shape, sizes: &[(usize, usize)]) {
@@ -80,7 +84,11 @@ fn odd_shapes_agree_with_the_definition() {
             check(&mut device, Shape { window, cap: 3.0, ..plain }, &[(200, 70), (193, 1), (17, 17), (3, 1)]);
         }
         check(&mut device, Shape { causal: false, ..plain }, &[(33, 33), (80, 20), (9, 1)]);
-        check(&mut device, Shape { split_len: 128, head_dim: 128, ..plain }, &[(500, 1), (257, 1), (128, 1), (129, 70)]);
+        check(
+            &mut device,
+            Shape { split_len: 128, head_dim: 128, ..plain },
+            &[(500, 1), (257, 1), (128, 1), (129, 70)],
+        );
     }
 }
 
@@ -110,9 +118,13 @@ fn results_depend_on_their_own_sequence_only() {
             let together = run(&mut device, &shape, &all, SingleRows::Decoded);
             for seed in 2..5 {
                 device.seed = seed;
-                assert!(bits(&run(&mut device, &shape, &all, SingleRows::Decoded)) == bits(&together), "{shape:?} {seed}");
+                assert!(
+                    bits(&run(&mut device, &shape, &all, SingleRows::Decoded)) == bits(&together),
+                    "{shape:?} {seed}"
+                );
             }
-            let mut turned = run(&mut device, &shape, &all.iter().rev().cloned().collect::<Vec<_>>(), SingleRows::Decoded);
+            let mut turned =
+                run(&mut device, &shape, &all.iter().rev().cloned().collect::<Vec<_>>(), SingleRows::Decoded);
             turned.reverse();
             assert!(bits(&turned) == bits(&together), "{shape:?}: in another order");
             for (chunk, found) in all.iter().zip(&together) {

@@ -35,7 +35,8 @@ fn rms_norms_agree_with_the_definition() {
 
 fn norm(device: &mut Device, kind: Kind, groups: usize, width: usize, residual: bool) {
     device.clear();
-    let (x, more, weight) = (numbers(kind, groups * width, 1), numbers(kind, groups * width, 2), numbers(kind, width, 3));
+    let (x, more, weight) =
+        (numbers(kind, groups * width, 1), numbers(kind, groups * width, 2), numbers(kind, width, 3));
     let sum: Vec<f32> = match residual {
         true => x.iter().zip(&more).map(|(x, y)| kind.rounded(x + y)).collect(),
         false => x.clone(),

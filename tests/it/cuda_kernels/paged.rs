@@ -235,7 +235,8 @@ fn decode(device: &mut Device, shape: &Shape, arrays: &Uploaded, chunks: &[Chunk
     arguments.extend(numbers.map(u32_of));
     arguments.extend([Argument::F32(shape.scale()), Argument::F32(shape.cap), u32_of(shape.window)]);
     device.launch(&shape.attention_kernel("paged_decode"), [splits, parts, items.len()], THREADS, &arguments);
-    let mut arguments = [partial, stats, arrays.contexts, arrays.starts, item_array, arrays.out].map(Argument::Array).to_vec();
+    let mut arguments =
+        [partial, stats, arrays.contexts, arrays.starts, item_array, arrays.out].map(Argument::Array).to_vec();
     arguments.extend([shape.head_dim, splits, shape.split_len, shape.window].map(u32_of));
     let combine = format!("paged_combine_{}", shape.activations.name());
     device.launch(&combine, [shape.heads(), items.len(), 1], THREADS, &arguments);

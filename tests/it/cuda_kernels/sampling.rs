@@ -118,12 +118,14 @@ fn ties_forbidden_tokens_and_numbers_that_are_none() {
         with(&[(2, 1.0), (30, f32::NAN)]),
         with(&[(2, 1.0), (30, f32::INFINITY)]),
     ];
-    let params = [SamplingParams::GREEDY, ALL, SamplingParams { top_k: 2, ..ALL }, SamplingParams { top_p: 0.6, ..ALL }];
+    let params =
+        [SamplingParams::GREEDY, ALL, SamplingParams { top_k: 2, ..ALL }, SamplingParams { top_p: 0.6, ..ALL }];
     let draw = |(row, params): (usize, &SamplingParams)| Draw { row, params: *params, position: 5 };
     let draws: Vec<Draw> = (0..rows.len()).flat_map(|row| params.iter().map(move |one| draw((row, one)))).collect();
     let found = drawn(&mut device, Kind::F32, &rows.concat(), vocab, &draws);
     for (draw, token) in draws.iter().zip(found) {
-        let expected = sample(&rows[draw.row], &draw.params, draw.position, None).map_or(u32::MAX, |sampled| sampled.token);
+        let expected =
+            sample(&rows[draw.row], &draw.params, draw.position, None).map_or(u32::MAX, |sampled| sampled.token);
         assert_eq!(token, expected, "row {}, {:?}", draw.row, draw.params);
     }
 }
