@@ -12,7 +12,7 @@
 
 #define __global__
 #define __device__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 // Blocks run one after the other.
 #define __shared__ static
 

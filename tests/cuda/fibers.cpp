@@ -104,21 +104,21 @@ void run_block(uint32_t threads) {
         block.fibers[thread]->stack.begin(live);
     }
     for (Warp& each : block.warps) each = {};
+    // Warps that need not wait for the block.
     std::vector<uint32_t> ready(count);
     std::iota(ready.begin(), ready.end(), 0);
-    uint32_t at_barrier = 0, done = 0;
+    uint32_t done = 0;
     while (done < count) {
         const uint32_t at = block.random() % ready.size(), chosen = ready[at];
         const Waits waits = run_warp(chosen * 32, std::min(32u, threads - chosen * 32));
         if (waits == Waits::WARP) continue;
         ready[at] = ready.back();
         ready.pop_back();
-        (waits == Waits::BLOCK ? at_barrier : done)++;
+        if (waits == Waits::DONE) done++;
         if (!ready.empty() || done == count) continue;
         if (done > 0) fail("a warp left while others wait for the block");
         ready.resize(count);
         std::iota(ready.begin(), ready.end(), 0);
-        at_barrier = 0;
     }
 }
 

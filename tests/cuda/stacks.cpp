@@ -2,9 +2,17 @@
 
 #include "stacks.h"
 
+#include <sanitizer/asan_interface.h>
+
 #include <cstdint>
 
 namespace emulated {
+
+void Stack::allocate() {
+    if (!memory) memory = std::make_unique_for_overwrite<unsigned char[]>(BYTES);
+    // The run before left in the middle of its functions, with their guards in place.
+    ASAN_UNPOISON_MEMORY_REGION(memory.get(), BYTES);
+}
 
 #if defined(__x86_64__)
 
@@ -32,7 +40,7 @@ emulated_switch:
 )");
 
 void Stack::begin(void (*function)()) {
-    if (!memory) memory = std::make_unique_for_overwrite<unsigned char[]>(BYTES);
+    allocate();
     const uintptr_t end = (reinterpret_cast<uintptr_t>(memory.get()) + BYTES) / 16 * 16;
     // Six registers, then where to return to; a function begins 8 bytes off a multiple of 16.
     uintptr_t* top = reinterpret_cast<uintptr_t*>(end) - 8;
@@ -48,7 +56,7 @@ void Stack::leave() { emulated_switch(&inside, outside); }
 #else
 
 void Stack::begin(void (*function)()) {
-    if (!memory) memory = std::make_unique_for_overwrite<unsigned char[]>(BYTES);
+    allocate();
     getcontext(&inside);
     inside.uc_stack.ss_sp = memory.get();
     inside.uc_stack.ss_size = BYTES;

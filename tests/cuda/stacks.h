@@ -20,6 +20,8 @@ public:
     void leave();
 
 private:
+    void allocate();
+
     static constexpr size_t BYTES = 128 * 1024;
     std::unique_ptr<unsigned char[]> memory;
 #if defined(__x86_64__)

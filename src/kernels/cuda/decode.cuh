@@ -68,23 +68,22 @@ __device__ inline void decode_slices(
     uint32_t position = range.from / STEP * STEP + warp * SLICE;
     if (position + SLICE <= range.from) position += STEP;
     if (position >= range.to) return;
-    size_t offset = cache.offset(position);
-    copy_slice<C, D, WARP>(keys, cache.keys + offset, cache, within_slice(range, position), lane);
+    // Looked up one slice ahead, so that the answer is there when the copies want it.
+    uint32_t slot = cache.slot(position);
+    copy_slice<C, D, WARP>(keys, cache.keys, slot, cache, within_slice(range, position), lane);
     copy_commit();
-    copy_slice<C, D, WARP>(values, cache.values + offset, cache, within_slice(range, position), lane);
+    copy_slice<C, D, WARP>(values, cache.values, slot, cache, within_slice(range, position), lane);
     copy_commit();
     for (; position < range.to; position += STEP) {
         const uint32_t next = position + STEP;
         const bool more = next < range.to;
-        // Looked up here, so that the answer is there when the copies want it.
-        offset = more ? cache.offset(next) : 0;
-        const Range next_live = more ? within_slice(range, next) : Range{0, 0};
+        if (more) slot = cache.slot(next);
         Fragment<2> scores;
         copy_wait<1>();
         __syncwarp();
         query.template products<2>(scores, keys, lane);
         __syncwarp();
-        if (more) copy_slice<C, D, WARP>(keys, cache.keys + offset, cache, next_live, lane);
+        if (more) copy_slice<C, D, WARP>(keys, cache.keys, slot, cache, within_slice(range, next), lane);
         copy_commit();
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -98,7 +97,7 @@ __device__ inline void decode_slices(
         __syncwarp();
         add_weighted<D>(softmax.sums, scores, values, lane);
         __syncwarp();
-        if (more) copy_slice<C, D, WARP>(values, cache.values + offset, cache, next_live, lane);
+        if (more) copy_slice<C, D, WARP>(values, cache.values, slot, cache, within_slice(range, next), lane);
         copy_commit();
     }
 }
@@ -212,7 +211,7 @@ __device__ inline void decode(const DecodeArguments<A, C>& given) {
 }  // namespace forebay
 
 #define FOREBAY_DEFINE_DECODE(a, A, c, C, D)                                                                           \
-    extern "C" __global__ __launch_bounds__(FOREBAY_DECODE_THREADS) FOREBAY_DECODE(a, A, c, C, D) {                    \
+    extern "C" __global__ __launch_bounds__(FOREBAY_DECODE_THREADS, 1) FOREBAY_DECODE(a, A, c, C, D) {                    \
         forebay::decode<A, C, D>({q, k_cache, v_cache, block_tables, contexts, starts, items, partial, stats,          \
                                   kv_heads, group, head_dim, block_size, max_blocks, split_len, {scale, cap},          \
                                   window});                                                                            \

@@ -118,45 +118,53 @@ struct Query<A, float, D> {
     }
 };
 
-/// `sums += weights * values` for `8 * N` values, on tensor cores.
-template <int D, int N, typename C>
-__device__ inline void add_weighted(Fragment<D / 8>& sums, const Fragment<N>& weights, const C* values, uint32_t lane) {
-    const C* row = values + lane % 16 * ROW<C, D> + lane / 16 * 8;
+/// `sums += weights * values` in f32: a row's weights come from the four lanes that share the row.
+template <int D, int N>
+__device__ inline void add_weighted_f32(
+    Fragment<D / 8>& sums, const Fragment<N>& weights, const float* values, uint32_t lane) {
+    // Of all positions, those whose weights one lane of the four has.
+#pragma unroll 1
+    for (uint32_t owner = 0; owner < 4; owner++) {
 #pragma unroll
-    for (int n = 0; n < N; n += 2) {
-        const uint32_t a[4] = {
-            pair<C>(weights[n][0], weights[n][1]),
-            pair<C>(weights[n][2], weights[n][3]),
-            pair<C>(weights[n + 1][0], weights[n + 1][1]),
-            pair<C>(weights[n + 1][2], weights[n + 1][3]),
-        };
+        for (int i = 0; i < 2 * N; i++) {
+            const float upper = __shfl_sync(ALL_LANES, weights[i / 2][i % 2], lane / 4 * 4 + owner);
+            const float lower = __shfl_sync(ALL_LANES, weights[i / 2][i % 2 + 2], lane / 4 * 4 + owner);
+            const uint32_t position = i / 2 * 8 + owner * 2 + i % 2;
+            const float* row = values + position * ROW<float, D> + lane % 4 * 2;
 #pragma unroll
-        for (int d = 0; d < D / 8; d += 2) {
-            uint32_t b[4];
-            load_matrices_transposed(b, row + n * 8 * ROW<C, D> + d * 8);
-            multiply_add<C>(sums[d], a, b[0], b[1]);
-            multiply_add<C>(sums[d + 1], a, b[2], b[3]);
+            for (int d = 0; d < D / 8; d++) {
+                const Pack<float, 2> two = load<2>(row + d * 8);
+                sums[d][0] = fmaf(upper, two.at[0], sums[d][0]);
+                sums[d][1] = fmaf(upper, two.at[1], sums[d][1]);
+                sums[d][2] = fmaf(lower, two.at[0], sums[d][2]);
+                sums[d][3] = fmaf(lower, two.at[1], sums[d][3]);
+            }
         }
     }
 }
 
-/// The same in f32: a row's weights come from the four lanes that share the row.
-template <int D, int N>
-__device__ inline void add_weighted(
-    Fragment<D / 8>& sums, const Fragment<N>& weights, const float* values, uint32_t lane) {
+/// `sums += weights * values` for `8 * N` values, on 16-bit ones on tensor cores.
+template <int D, int N, typename C>
+__device__ inline void add_weighted(Fragment<D / 8>& sums, const Fragment<N>& weights, const C* values, uint32_t lane) {
+    if constexpr (sizeof(C) == 4) {
+        add_weighted_f32<D, N>(sums, weights, values, lane);
+    } else {
+        const C* row = values + lane % 16 * ROW<C, D> + lane / 16 * 8;
 #pragma unroll
-    for (int position = 0; position < 8 * N; position++) {
-        const uint32_t owner = lane / 4 * 4 + position % 8 / 2;
-        const float upper = __shfl_sync(ALL_LANES, weights[position / 8][position % 2], owner);
-        const float lower = __shfl_sync(ALL_LANES, weights[position / 8][position % 2 + 2], owner);
-        const float* row = values + position * ROW<float, D> + lane % 4 * 2;
+        for (int n = 0; n < N; n += 2) {
+            const uint32_t a[4] = {
+                pair<C>(weights[n][0], weights[n][1]),
+                pair<C>(weights[n][2], weights[n][3]),
+                pair<C>(weights[n + 1][0], weights[n + 1][1]),
+                pair<C>(weights[n + 1][2], weights[n + 1][3]),
+            };
 #pragma unroll
-        for (int d = 0; d < D / 8; d++) {
-            const Pack<float, 2> two = load<2>(row + d * 8);
-            sums[d][0] = fmaf(upper, two.at[0], sums[d][0]);
-            sums[d][1] = fmaf(upper, two.at[1], sums[d][1]);
-            sums[d][2] = fmaf(lower, two.at[0], sums[d][2]);
-            sums[d][3] = fmaf(lower, two.at[1], sums[d][3]);
+            for (int d = 0; d < D / 8; d += 2) {
+                uint32_t b[4];
+                load_matrices_transposed(b, row + n * 8 * ROW<C, D> + d * 8);
+                multiply_add<C>(sums[d], a, b[0], b[1]);
+                multiply_add<C>(sums[d + 1], a, b[2], b[3]);
+            }
         }
     }
 }

@@ -4,6 +4,8 @@
 //! - `extern "C"`, no dynamic shared memory (0 bytes at every launch), no host synchronisation, no allocation.
 //! - Arrays are contiguous, on the device, and aligned to 16 bytes; `head_dim` is a multiple of 8 and at most the `D` of
 //!   the kernel's name. Scalars are `uint32_t` or `float`, offsets are 64 bits wide inside.
+//! - A file is a module. `paged_decode_*` and `paged_prefill_*` lie in `decode_{c}.cu` and `prefill_{c}.cu`, the others in
+//!   `store.cu`, `combine.cu`, `norm.cu`, `rope.cu`, `gate.cu` and `sample.cu`.
 //! - {a} is the type of activations, {c} that of the caches: f32, f16, bf16. Arithmetic is in f32; on 16-bit caches the
 //!   products of attention run on tensor cores, which take queries and probabilities rounded to {c}.
 //! - `group` is `heads / kv_heads`. Query head `h` reads the cache's head `h / group`.
@@ -56,7 +58,7 @@
 //   starts           u32 [S + 1]
 //   items            u32 [N]: the sequences
 //   partial          f32 [N, heads, splits, head_dim], written: sums of values, weighted by exp(score - maximum)
-//   stats            f32 [N, heads, splits, 2], written: that maximum, and the sum of the weights
+//   stats            f32 [N, heads, splits, 2], written: log2(e) * that maximum, and the sum of the weights
 // Only the ranges that a row sees are written.
 #define FOREBAY_DECODE(a, A, c, C, D)                                                                                  \
     void paged_decode_##a##_##c##_d##D(                                                                                \
@@ -121,7 +123,7 @@
 // (ties: lowest id) at temperature 0. Its header says where rounding may make it differ.
 //
 // Grid (N), block FOREBAY_SAMPLE_THREADS.
-//   logits           {a} [R, vocab], vocab < 2^24
+//   logits           {a} [R, vocab], vocab <= 2^19
 //   rows             u32 [N]: rows of `logits`
 //   temperature, min_p, top_p f32 [N]; top_p >= 1 keeps all
 //   top_k            u32 [N]; 0 keeps all

@@ -40,26 +40,27 @@ struct HeadCache {
     uint32_t stride;
     uint32_t head_dim;
 
-    /// Where the slice that begins at `position` lies behind `keys` and `values`.
-    __device__ size_t offset(uint32_t position) const {
+    /// The slot of `position`.
+    __device__ uint32_t slot(uint32_t position) const {
         const uint32_t block = position / block_size;
-        return (static_cast<size_t>(table[block]) * block_size + (position - block * block_size)) * stride;
+        return table[block] * block_size + (position - block * block_size);
     }
 };
 
-/// Begins to copy a slice, `[SLICE, ROW]`, as thread `thread` of `THREADS`. What lies outside `live` (counted from the
+/// Begins to copy a slice of the keys or the values, `[SLICE, ROW]` from slot `slot` on, as thread `thread` of `THREADS`. What lies outside `live` (counted from the
 /// slice's begin) becomes zero, as do the lanes behind `head_dim`: stale memory may hold NaN, and 0 * NaN is NaN.
 template <typename C, int D, uint32_t THREADS>
-__device__ inline void copy_slice(C* shared, const C* slice, const HeadCache<C>& cache, Range live, uint32_t thread) {
+__device__ inline void copy_slice(
+    C* shared, const C* all, uint32_t slot, const HeadCache<C>& cache, Range live, uint32_t thread) {
     constexpr uint32_t PACKS = D / WIDE<C>;
     static_assert(SLICE * PACKS % THREADS == 0);
-#pragma unroll
+#pragma unroll 8
     for (uint32_t i = 0; i < SLICE * PACKS / THREADS; i++) {
         const uint32_t index = i * THREADS + thread;
         const uint32_t row = index / PACKS, column = index % PACKS * WIDE<C>;
         const bool seen = row >= live.from && row < live.to && column < cache.head_dim;
-        const C* from = slice + (seen ? static_cast<size_t>(row) * cache.stride + column : 0);
-        copy_async(shared + row * ROW<C, D> + column, from, seen);
+        const size_t from = seen ? static_cast<size_t>(slot + row) * cache.stride + column : 0;
+        copy_async(shared + row * ROW<C, D> + column, all + from, seen);
     }
 }
 

@@ -61,9 +61,11 @@ struct PrefillTile {
 
 template <typename A, typename C>
 __device__ inline PrefillTile prefill_tile(const PrefillArguments<A, C>& given) {
+    // Last first: a chunk's last rows see most, and should not be what a launch ends with.
+    const uint32_t index = gridDim.x - 1 - blockIdx.x;
     PrefillTile tile;
-    tile.sequence = given.tiles[2 * blockIdx.x];
-    tile.begin = given.tiles[2 * blockIdx.x + 1];
+    tile.sequence = given.tiles[2 * index];
+    tile.begin = given.tiles[2 * index + 1];
     tile.context = given.contexts[tile.sequence];
     tile.rows = given.starts[tile.sequence + 1] - given.starts[tile.sequence];
     const uint32_t tall = given.group >= FOREBAY_PREFILL_ROWS ? 1 : FOREBAY_PREFILL_ROWS / given.group;
@@ -78,9 +80,9 @@ __device__ inline void copy_tile(C* shared, const C* all, const HeadCache<C>& ca
     for (uint32_t i = 0; i < PrefillShared<C, D>::POSITIONS; i += SLICE) {
         const uint32_t at = position + i;
         // Behind the range there may be no block to look up.
-        const C* slice = at < range.to ? all + cache.offset(at) : all;
+        const uint32_t slot = at < range.to ? cache.slot(at) : 0;
         copy_slice<C, D, FOREBAY_PREFILL_THREADS>(
-            shared + i * ROW<C, D>, slice, cache, within_slice(range, at), threadIdx.x);
+            shared + i * ROW<C, D>, all, slot, cache, within_slice(range, at), threadIdx.x);
     }
 }
 
@@ -194,7 +196,7 @@ __device__ inline void prefill(const PrefillArguments<A, C>& given) {
 }  // namespace forebay
 
 #define FOREBAY_DEFINE_PREFILL(a, A, c, C, D)                                                                          \
-    extern "C" __global__ __launch_bounds__(FOREBAY_PREFILL_THREADS) FOREBAY_PREFILL(a, A, c, C, D) {                  \
+    extern "C" __global__ __launch_bounds__(FOREBAY_PREFILL_THREADS, 1) FOREBAY_PREFILL(a, A, c, C, D) {                  \
         forebay::prefill<A, C, D>({q, k_cache, v_cache, block_tables, contexts, starts, tiles, out, kv_heads, group,   \
                                    head_dim, block_size, max_blocks, {scale, cap}, window, causal});                   \
     }

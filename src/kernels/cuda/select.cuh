@@ -80,7 +80,7 @@ __device__ inline uint64_t lowest_rank(const Candidates<A>& candidates, Unit uni
     __shared__ Histogram histogram;
     __shared__ Crossing crossing;
     uint64_t prefix = 0, decided = 0;
-    // Ids are below 2^24, so the digit at 24 is zero.
+    // Ids are below 2^19, so the digit at 24 is zero.
     for (int shift = 56; shift >= 0; shift -= shift == 32 ? 16 : 8) {
         histogram.clear();
         __syncthreads();
@@ -89,7 +89,7 @@ __device__ inline uint64_t lowest_rank(const Candidates<A>& candidates, Unit uni
             if (!candidate.allowed || (candidate.rank & decided) != prefix) continue;
             // What is never drawn must not be what the sum ends with.
             if (unit == Unit::WEIGHT && candidate.weight == 0) continue;
-            histogram.add(candidate.rank >> shift & (BINS - 1), candidate.weight);
+            histogram.add(candidate.rank >> shift & (BINS - 1), unit == Unit::WEIGHT ? candidate.weight : 0);
         }
         __syncthreads();
         if (threadIdx.x < WARP) find_crossing(crossing, histogram, unit, wanted);

@@ -42,7 +42,8 @@ fn check(device: &mut Device, shape: Shape, sizes: &[(usize, usize)]) {
     ways.push(run(device, &shape, &chunks, SingleRows::Decoded));
     for (way, found) in ways.iter().enumerate() {
         for (index, chunk) in chunks.iter().enumerate() {
-            let off = chunk.expected(&shape).iter().zip(&found[index]).map(|(e, &f)| (e - f64::from(f)).abs());
+            let expected = chunk.expected(&shape);
+            let off = expected.iter().zip(&found[index]).map(|(e, &f)| (e - f64::from(f)).abs());
             // NaN is no maximum of `f64::max`.
             let worst = off.fold(0.0, |worst: f64, off| if off > worst || off.is_nan() { off } else { worst });
             let limit = tolerance(&shape);

@@ -69,7 +69,7 @@ fn draws_are_those_of_src_sampling() {
             let rows: Vec<Vec<f32>> = (0..2).map(|row| logits(kind, vocab, row * 31 + vocab as u64)).collect();
             let each = |(index, params): (usize, &SamplingParams)| Draw {
                 row: index % 2,
-                params: SamplingParams { seed: index as u64, ..params.clone() },
+                params: SamplingParams { seed: index as u64, ..*params },
                 position: vocab as u32 + index as u32,
             };
             let draws: Vec<Draw> = settings.iter().cycle().take(30).enumerate().map(each).collect();
@@ -120,7 +120,7 @@ fn ties_forbidden_tokens_and_numbers_that_are_none() {
     ];
     let params =
         [SamplingParams::GREEDY, ALL, SamplingParams { top_k: 2, ..ALL }, SamplingParams { top_p: 0.6, ..ALL }];
-    let draw = |(row, params): (usize, &SamplingParams)| Draw { row, params: params.clone(), position: 5 };
+    let draw = |(row, params): (usize, &SamplingParams)| Draw { row, params: *params, position: 5 };
     let draws: Vec<Draw> = (0..rows.len()).flat_map(|row| params.iter().map(move |one| draw((row, one)))).collect();
     let found = drawn(&mut device, Kind::F32, &rows.concat(), vocab, &draws);
     for (draw, token) in draws.iter().zip(found) {
