@@ -12,24 +12,11 @@ use crate::goldens;
 use crate::paged::{Cache, Sequence, forward};
 use crate::rig::{self, Completion, Setup, asking, collect, submit};
 
-const REFERENCE: Setup = Setup { device: DeviceChoice::Reference, ..DEFAULT };
-const DEFAULT: Setup = Setup {
-    num_blocks: 1_024,
-    max_num_seqs: 32,
-    max_num_batched_tokens: 64,
-    multi_step_count: 1,
-    queue_capacity: 1_000,
-    preemption: forebay::scheduler::Preemption::MostRecent,
-    prefix_caching: true,
-    speculative: forebay::scheduler::Speculative::Off,
-    overlap: true,
-    policy: forebay::scheduler::policy::PolicyKind::Fair,
-    max_stall: None,
-    record: None,
-    device: DeviceChoice::Auto,
-};
+fn reference() -> Setup {
+    Setup { device: DeviceChoice::Reference, prefix_caching: false, ..Setup::default() }
+}
 
-/// Rows asked for beside rows drawn: counts what the model gave back.
+/// All ways to draw; `told` also asks for logprobs.
 fn requests(told: bool) -> Vec<Request> {
     let plain = |raw| RawRequest { logprobs: told.then_some(1), logprobs_param: "logprobs", ..raw };
     let warm = |raw| RawRequest { temperature: Some(0.9), seed: Some(7), ..plain(raw) };
@@ -49,7 +36,7 @@ fn requests(told: bool) -> Vec<Request> {
 /// With logprobs a row of logits is read and drawn from here, without them it is the device's.
 #[tokio::test]
 async fn tokens_are_the_same_drawn_on_the_device_and_from_its_logits() {
-    let rig = rig::golden(REFERENCE, |forward| forward);
+    let rig = rig::golden(reference(), |forward| forward);
     let mut both = Vec::new();
     for told in [true, false] {
         let running = submit(&rig.handle, requests(told)).await.expect("accepted");
@@ -120,7 +107,7 @@ const HUGE: TokenId = 319;
 
 #[tokio::test]
 async fn memory_that_runs_out_costs_the_request_that_took_it_and_nobody_else() {
-    let rig = rig::golden(REFERENCE, |inner| Full { inner, token: HUGE });
+    let rig = rig::golden(reference(), |inner| Full { inner, token: HUGE });
     let prompts: Vec<Vec<TokenId>> = (0..3).map(|i| (10 + i..20 + i).collect()).collect();
     let mut alone = Vec::new();
     for prompt in &prompts {
@@ -146,7 +133,7 @@ async fn memory_that_runs_out_costs_the_request_that_took_it_and_nobody_else() {
 /// Sixteen bits lose little: greedy tokens may differ where two are close, logits by a few parts in a hundred.
 #[test]
 fn sixteen_bit_numbers_stay_near_the_goldens() {
-    for architecture in ["llama", "gemma2", "qwen3", "mixtral"] {
+    for architecture in ["llama", "gemma2", "qwen3"] {
         let golden = goldens::golden(architecture);
         let largest = golden.logits.iter().map(|x| x.abs()).fold(0.0, f32::max);
         for (dtype, allowed) in [(Dtype::F16, 0.01), (Dtype::Bf16, 0.08)] {
@@ -167,14 +154,15 @@ fn sixteen_bit_numbers_stay_near_the_goldens() {
 #[test]
 fn a_cache_of_fewer_bits_beside_exact_activations() {
     let golden = goldens::golden("llama");
-    for (kv_dtype, allowed) in [(KvDtype::F16, 5e-3), (KvDtype::Bf16, 5e-2)] {
+    let largest = golden.logits.iter().map(|x| x.abs()).fold(0.0, f32::max);
+    for (kv_dtype, allowed) in [(KvDtype::F16, 5e-3), (KvDtype::Bf16, 4e-2)] {
         let options =
             LoadOptions { device: DeviceChoice::Reference, kv_dtype: Some(kv_dtype), ..LoadOptions::default() };
         let mut loaded = load(&Source::Folder(goldens::folder("llama")), &options).unwrap();
         loaded.model.allocate_kv(Cache::BLOCKS, Cache::BLOCK_SIZE).unwrap();
         let (logits, _) = goldens::run(&mut loaded, &golden, 7, 2);
         let worst = logits.iter().zip(&golden.logits).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(worst < allowed && worst > goldens::TOLERANCE, "{}: {worst:e}", kv_dtype.name());
+        assert!(worst < allowed * largest && worst > 1e-6, "{}: {worst:e} of {largest}", kv_dtype.name());
     }
 }
 
@@ -196,7 +184,6 @@ fn what_a_device_cannot_do_is_said_before_anything_is_loaded() {
 /// A device with less memory than the weights take says so at once, and what would fit.
 #[test]
 fn weights_that_do_not_fit_are_refused_with_what_would() {
-    // Failpoints are the process's: a test runner that shares one would let others see it.
     let options = LoadOptions { device: DeviceChoice::Reference, format: LoadFormat::Dummy, ..LoadOptions::default() };
     let source = Source::Folder(goldens::folder("llama"));
     fail::cfg("model::device_memory", "return(100000/200000)").expect("a failpoint");

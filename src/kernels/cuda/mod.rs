@@ -33,6 +33,8 @@ const DECODE_HEADS: usize = 16;
 const PREFILL_ROWS: usize = 64;
 const NORM_WARP_WIDTH: usize = 1024;
 const MAX_GRID: usize = 65_535;
+/// Tokens that `sample` can draw from.
+pub const MOST_TOKENS: usize = 1 << 19;
 
 /// A contiguous tensor, as custom ops get it.
 pub type Placed<'a> = (&'a CudaStorage, &'a Layout);
@@ -388,7 +390,7 @@ pub fn gate(gate: Placed, up: Placed, activation: Activation) -> Result<()> {
 pub fn sample(logits: Placed, draws: &[Draw]) -> Result<CudaStorage> {
     let device = logits.0.device();
     let (rows, vocab) = logits.1.shape().dims2()?;
-    if draws.iter().any(|draw| draw.row as usize >= rows) || vocab >= 1 << 24 {
+    if draws.iter().any(|draw| draw.row as usize >= rows) || vocab > MOST_TOKENS {
         bail!("draws from other rows than {rows} of {vocab}");
     }
     // One copy for all parameters, each array at a multiple of 16 bytes.

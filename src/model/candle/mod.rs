@@ -351,8 +351,8 @@ impl Backend for Candle {
 
     const DRAWS: bool = true;
 
-    fn sample(&self, logits: &Tensor, _vocab: usize, draws: &[(usize, Draw)]) -> Result<Vec<Option<TokenId>>> {
-        let drawn = if self.has_kernels() {
+    fn sample(&self, logits: &Tensor, vocab: usize, draws: &[(usize, Draw)]) -> Result<Vec<Option<TokenId>>> {
+        let drawn = if self.has_kernels() && vocab <= sample::MOST_TOKENS {
             logits.apply_op1_no_bwd(&sample::Sample { draws })?
         } else {
             logits.to_device(&Device::Cpu)?.apply_op1_no_bwd(&sample::Sample { draws })?
