@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use candle_core::backend::BackendDevice;
 use candle_core::cuda_backend::cudarc::driver::{
     CudaContext, DevicePtr, DevicePtrMut, DeviceRepr, DriverError, HostSlice, PinnedHostSlice, ValidAsZeroBits, result,
     sys,
