@@ -59,7 +59,7 @@ struct DecodeMerge {
 /// One warp over its slices of `range`.
 template <typename A, typename C, int D>
 __device__ inline void decode_slices(
-    Softmax<D>& softmax, const Query<A, C, D>& query, const HeadCache<C>& cache, Range range, Scoring scoring,
+    Softmax<D>& softmax, const QueryRows<A>& rows, const HeadCache<C>& cache, Range range, Scoring scoring,
     DecodeShared<C, D>& shared, uint32_t warp, uint32_t lane) {
     constexpr uint32_t STEP = DecodeShared<C, D>::WARPS * SLICE;
     C* keys = shared.keys[warp];
@@ -74,6 +74,9 @@ __device__ inline void decode_slices(
     copy_commit();
     copy_slice<C, D, WARP>(values, cache.values, slot, cache, within_slice(range, position), lane);
     copy_commit();
+    // While those are under way.
+    Query<A, C, D> query;
+    query.load_rows(rows, cache.head_dim, lane);
     for (; position < range.to; position += STEP) {
         const uint32_t next = position + STEP;
         const bool more = next < range.to;
@@ -185,8 +188,6 @@ __device__ inline void decode(const DecodeArguments<A, C>& given) {
             const uint32_t mine = lane / 4 + 8 * half;
             rows.at[half] = mine < heads ? row + mine * given.head_dim : nullptr;
         }
-        Query<A, C, D> query;
-        query.load_rows(rows, given.head_dim, lane);
         const size_t head_offset = static_cast<size_t>(kv_head) * given.head_dim;
         const HeadCache<C> cache = {
             given.k_cache + head_offset,
@@ -197,7 +198,7 @@ __device__ inline void decode(const DecodeArguments<A, C>& given) {
             given.head_dim,
         };
         Shared& slices = *reinterpret_cast<Shared*>(memory);
-        decode_slices<A, C, D>(softmax, query, cache, range, given.scoring, slices, warp, lane);
+        decode_slices<A, C, D>(softmax, rows, cache, range, given.scoring, slices, warp, lane);
         copy_wait<0>();
     }
     // The merge takes the place of the slices.

@@ -107,12 +107,15 @@ struct PrefillSeen {
 /// The block's loop over the tiles of `range`.
 template <typename A, typename C, int D>
 __device__ inline void prefill_tiles(
-    Softmax<D>& softmax, const Query<A, C, D>& query, const HeadCache<C>& cache, Range range, const PrefillSeen& seen,
+    Softmax<D>& softmax, const QueryRows<A>& rows, const HeadCache<C>& cache, Range range, const PrefillSeen& seen,
     Scoring scoring, PrefillShared<C, D>& shared, uint32_t lane) {
     constexpr uint32_t STEP = PrefillShared<C, D>::POSITIONS;
     uint32_t position = range.from / STEP * STEP;
     copy_tile<C, D>(shared.keys, cache.keys, cache, range, position);
     copy_commit();
+    // While those are under way.
+    Query<A, C, D> query;
+    query.load_rows(rows, cache.head_dim, lane);
     for (; position < range.to; position += STEP) {
         Fragment<STEP / 8> scores;
         copy_tile<C, D>(shared.values, cache.values, cache, range, position);
@@ -173,8 +176,6 @@ __device__ inline void prefill(const PrefillArguments<A, C>& given) {
         seen.rows[half] = there ? Range{first_seen(position, given.window), given.causal ? position + 1 : tile.context}
                                 : Range{0, 0};
     }
-    Query<A, C, D> query;
-    query.load_rows(rows, given.head_dim, lane);
     const size_t head_offset = static_cast<size_t>(kv_head) * given.head_dim;
     const HeadCache<C> cache = {
         given.k_cache + head_offset,
@@ -188,7 +189,7 @@ __device__ inline void prefill(const PrefillArguments<A, C>& given) {
     softmax.clear();
     PrefillShared<C, D>& shared = *reinterpret_cast<PrefillShared<C, D>*>(memory);
     const Range range = tile.seen(given.window, given.causal);
-    prefill_tiles<A, C, D>(softmax, query, cache, range, seen, given.scoring, shared, lane);
+    prefill_tiles<A, C, D>(softmax, rows, cache, range, seen, given.scoring, shared, lane);
 #pragma unroll
     for (int half = 0; half < 2; half++) write_row(out[half], softmax, half, given.head_dim, lane);
 }

@@ -60,7 +60,7 @@ fn every_pair_of_types_and_every_dimension_agrees_with_the_definition() {
         for caches in KINDS {
             for head_dim in [40, 80, 136] {
                 let shape = Shape { activations, caches, head_dim, ..PLAIN };
-                check(&mut device, shape, &[(37, 21), (131, 1), (1, 1)]);
+                check(&mut device, shape, &[(37, 21), (131, 1), (0, 0), (1, 1)]);
             }
         }
     }
