@@ -7,6 +7,7 @@ use super::super::backend::{AttentionShape, Result};
 use super::super::batch::Step;
 use super::plan::RowAngles;
 use super::{Kv, capped};
+use crate::kernels::attention::Chunk;
 
 /// Each sequence's rows, and where its past lies.
 #[derive(Default)]
@@ -21,10 +22,9 @@ struct Past {
 
 impl Chunks {
     pub(super) fn new(step: &Step) -> Chunks {
-        let past = |chunk| {
-            let crate::kernels::attention::Chunk { rows, position, .. } = chunk;
-            let slots = step.context_slots(chunk, position + rows.len());
-            Past { start: rows.start, rows: rows.len(), slots }
+        let past = |chunk: &Chunk| {
+            let slots = step.context_slots(chunk, chunk.position + chunk.rows.len());
+            Past { start: chunk.rows.start, rows: chunk.rows.len(), slots }
         };
         Chunks(step.chunks.iter().map(past).collect())
     }
