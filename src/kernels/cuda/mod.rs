@@ -33,8 +33,7 @@ const DECODE_HEADS: usize = 16;
 const PREFILL_ROWS: usize = 64;
 const NORM_WARP_WIDTH: usize = 1024;
 const MAX_GRID: usize = 65_535;
-/// Tokens that `sample` can draw from.
-pub const MOST_TOKENS: usize = 1 << 19;
+const MOST_TOKENS: usize = 1 << 19;
 
 /// A contiguous tensor, as custom ops get it.
 pub type Placed<'a> = (&'a CudaStorage, &'a Layout);

@@ -13,11 +13,8 @@ use crate::sampling::Sampler;
 /// Stands for no token: the row was not finite.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Vocabularies that the kernel takes; larger ones are drawn from on the CPU.
-#[cfg(feature = "cuda")]
-pub(super) const MOST_TOKENS: usize = cuda::MOST_TOKENS;
-#[cfg(not(feature = "cuda"))]
-pub(super) const MOST_TOKENS: usize = usize::MAX;
+/// Vocabularies that the kernel takes (`launches.h`); larger ones are drawn from on the CPU.
+pub(super) const MOST_TOKENS: usize = 1 << 19;
 
 /// From logits `[R, vocab]` in `f32`, the token of each draw, u32 `[N]`.
 pub(super) struct Sample<'a> {
