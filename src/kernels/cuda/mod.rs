@@ -175,8 +175,8 @@ fn head_letters(head_dim: usize) -> Result<&'static str> {
     Ok(match head_dim {
         _ if !head_dim.is_multiple_of(8) => bail!("heads of {head_dim} dimensions are no multiple of 8"),
         ..=64 => "d64",
-        ..=128 => "d128",
-        ..=256 => "d256",
+        65..=128 => "d128",
+        129..=256 => "d256",
         _ => bail!("heads of {head_dim} dimensions are wider than 256"),
     })
 }

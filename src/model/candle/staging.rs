@@ -16,10 +16,14 @@ use super::super::backend::Result;
 #[cfg(feature = "cuda")]
 use crate::kernels::cuda::Pinned;
 
+/// Of indices and of angles.
+#[cfg(feature = "cuda")]
+type Both = (Mutex<Pinned<u32>>, Mutex<Pinned<f32>>);
+
 /// The locks are never waited for: one step runs at a time.
 pub(super) struct Staging {
     #[cfg(feature = "cuda")]
-    pinned: Option<(Mutex<Pinned<u32>>, Mutex<Pinned<f32>>)>,
+    pinned: Option<Both>,
 }
 
 /// Indices and angles.
@@ -29,19 +33,19 @@ pub(super) trait Number: WithDType {}
 /// Indices and angles.
 #[cfg(feature = "cuda")]
 pub(super) trait Number: WithDType + crate::kernels::cuda::Staged {
-    fn pinned(pinned: &(Mutex<Pinned<u32>>, Mutex<Pinned<f32>>)) -> &Mutex<Pinned<Self>>;
+    fn pinned(pinned: &Both) -> &Mutex<Pinned<Self>>;
 }
 
 impl Number for u32 {
     #[cfg(feature = "cuda")]
-    fn pinned(pinned: &(Mutex<Pinned<u32>>, Mutex<Pinned<f32>>)) -> &Mutex<Pinned<u32>> {
+    fn pinned(pinned: &Both) -> &Mutex<Pinned<u32>> {
         &pinned.0
     }
 }
 
 impl Number for f32 {
     #[cfg(feature = "cuda")]
-    fn pinned(pinned: &(Mutex<Pinned<u32>>, Mutex<Pinned<f32>>)) -> &Mutex<Pinned<f32>> {
+    fn pinned(pinned: &Both) -> &Mutex<Pinned<f32>> {
         &pinned.1
     }
 }
