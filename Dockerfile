@@ -1,6 +1,6 @@
 # The embedded model needs no volume: docker run --rm -p 8080:8080 forebay
 FROM rust:1.95-slim-bookworm AS build
-# Of cargo: routers are told what the prefix cache holds.
+# Of cargo: routers are told what the prefix cache holds. For a GPU see docs/gpu.md.
 ARG FEATURES=kv-events
 WORKDIR /src
 COPY . .

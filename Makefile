@@ -12,7 +12,7 @@ FEATURES := --features kv-events
 NODE_CLIENTS := openai@6.49.0 playwright-core@1.65.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv dashboard bench bench-peers bench-probes validate-simulator parity parity-goldens divergence docker clean
+.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv dashboard bench bench-peers bench-probes validate-simulator parity parity-goldens divergence gpu-check gpu-bench docker clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -109,6 +109,18 @@ parity-goldens: ## every golden architecture as a GGUF file, through llama.cpp a
 divergence: ## logits against the same numbers in F32, beside llama.cpp's; FILES as for parity
 	$(CARGO) build --release --locked --example logits
 	$$($(PYTHON) -c "import sys; sys.path.insert(0, 'tests/parity'); import parity; parity.CACHE.mkdir(exist_ok=True); print(parity.python())") tests/parity/divergence.py $(FILES)
+
+# Both want nvcc (docs/gpu.md). Without a GPU they say so and fail.
+HAS_GPU = nvidia-smi -L 2>/dev/null | grep -q . || { echo "$@: there is no NVIDIA GPU here (nvidia-smi lists none)"; exit 1; }
+
+gpu-check: ## on a GPU: every kernel against its definition, goldens, draws, memory that runs out
+	@$(HAS_GPU)
+	$(CARGO) test --locked --features cuda --lib -- --test-threads 1 gpu_tests::
+	$(CARGO) test --locked --features cuda --test it -- --test-threads 1 gpu::
+
+gpu-bench: ## on a GPU: an 8B shape beside the roofline and PyTorch; writes docs/gpu.md
+	@$(HAS_GPU)
+	PYTHON=$(PYTHON) $(CARGO) bench --locked --features cuda --bench gpu
 
 docker: ## the container image
 	docker build -t forebay .

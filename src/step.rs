@@ -101,6 +101,8 @@ pub enum SequenceFault {
     NonFiniteLogits,
     /// The forward pass failed or panicked even with this sequence alone in the step.
     Forward,
+    /// The device had no memory left for it, even alone in the step.
+    OutOfMemory,
     /// Its grammar met a limit, or leaves no token that the model has.
     Grammar(String),
 }

@@ -169,6 +169,8 @@ pub fn face(error: &RequestError) -> Face {
         // The client's grammar asked for too much, and would again.
         E::Grammar { .. } => Face::bad_request("grammar_failed"),
         E::StepFailed => Face::server_error("step_failed"),
+        // What others hold is given back as they end.
+        E::OutOfMemory => Face { retry_after_s: Some(GONE_S), ..Face::overloaded("out_of_memory") },
         E::Internal => Face::server_error("internal_error"),
     }
 }
@@ -277,6 +279,7 @@ mod tests {
             (E::NonFiniteLogits, 500, "non_finite_logits"),
             (E::Grammar { message: text() }, 400, "grammar_failed"),
             (E::StepFailed, 500, "step_failed"),
+            (E::OutOfMemory, 503, "out_of_memory"),
             (E::Internal, 500, "internal_error"),
         ]
     }

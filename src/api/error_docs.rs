@@ -122,6 +122,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
         ),
         (E::NonFiniteLogits, "the model computed NaN or infinities for this request; others are not affected"),
         (E::StepFailed, "the forward pass failed on this request alone; others are not affected"),
+        (
+            E::OutOfMemory,
+            "a GPU had no memory left for this request's step, even for it alone; others are not affected, and `kv_cache.memory` leaves too little",
+        ),
         (E::Internal, "a bug of ours, caught"),
     ]
 }

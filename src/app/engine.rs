@@ -151,7 +151,11 @@ fn kv_size(config: &Config, loaded: &LoadedModel, max_model_len: usize) -> Resul
         max_num_seqs: config.engine.max_num_seqs,
         max_model_len,
     };
-    let budget = config.kv_cache.memory_bytes.unwrap_or_else(memory::auto_budget);
+    let asked = config.kv_cache.memory_bytes;
+    let budget = match loaded.model.device_memory().map_err(input)? {
+        Some(room) => memory::device_budget(asked, room).map_err(input)?,
+        None => asked.unwrap_or_else(memory::auto_budget),
+    };
     memory::kv_size(&needs, budget / config.workers.count.max(1)).map_err(input)
 }
 
@@ -192,6 +196,13 @@ fn report(loaded: &LoadedModel, kv: &KvSize, config: &Config, max_model_len: usi
         max_model_len,
         "model loaded"
     );
+    if !loaded.model.unpacked().is_empty() {
+        tracing::warn!(
+            event = "weights_unpacked",
+            types = loaded.model.unpacked().join(", "),
+            "the device has no kernels for these types of the file; such weights are unpacked and take more memory"
+        );
+    }
     if max_model_len < wanted {
         tracing::warn!(
             event = "context_limited",

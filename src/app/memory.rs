@@ -2,8 +2,26 @@
 
 use std::fs;
 
+use crate::model::DeviceMemory;
+
 /// Part of the memory that is free at start which `kv_cache.memory: auto` may take at most.
 const AUTO_SHARE: f64 = 0.4;
+
+/// The same on a GPU, which nobody else is expected to use.
+const DEVICE_SHARE: f64 = 0.85;
+
+/// More is asked for than the device has free.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error(
+    "kv_cache.memory: {} MiB are asked for; {} of the device's {} MiB are free beside the weights, and {} MiB would leave \
+     room to compute in",
+    asked >> 20, room.free >> 20, room.total >> 20, most >> 20
+)]
+pub struct DeviceFull {
+    asked: usize,
+    room: DeviceMemory,
+    most: usize,
+}
 
 /// The KV cache's size.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +67,17 @@ pub fn auto_budget() -> usize {
     auto_share(available_bytes().unwrap_or(2 << 30))
 }
 
+/// What `kv_cache.memory` comes to on a device that has `room` beside the weights. What is asked for must fit; auto is all
+/// but what a step's activations and logits may take.
+pub fn device_budget(asked: Option<usize>, room: DeviceMemory) -> Result<usize, DeviceFull> {
+    let most = (room.free as f64 * DEVICE_SHARE) as usize;
+    match asked {
+        Some(asked) if asked > room.free => Err(DeviceFull { asked, room, most }),
+        Some(asked) => Ok(asked),
+        None => Ok(most),
+    }
+}
+
 /// [`auto_budget`] where `available` bytes are free.
 pub fn auto_share(available: usize) -> usize {
     (available as f64 * AUTO_SHARE) as usize
@@ -90,6 +119,18 @@ mod tests {
         // 100 tokens need 4 blocks; 4 seats need 16.
         assert_eq!(kv_size(&NEEDS, usize::MAX).map(|size| size.num_blocks), Ok(16));
         assert!(kv_size(&NEEDS, 3_199).is_err());
+    }
+
+    #[test]
+    fn a_device_is_filled_but_for_a_share_and_never_asked_for_what_it_lacks() {
+        let room = DeviceMemory { free: 1_000 << 20, total: 2_000 << 20 };
+        assert_eq!(device_budget(None, room), Ok(850 << 20));
+        assert_eq!(device_budget(Some(1_000 << 20), room), Ok(1_000 << 20));
+        let error = device_budget(Some(1_001 << 20), room).unwrap_err().to_string();
+        assert!(
+            ["1001 MiB", "1000 of the device's 2000 MiB", "850 MiB would"].iter().all(|part| error.contains(part)),
+            "{error}"
+        );
     }
 
     #[test]

@@ -64,6 +64,7 @@ pub const FLAGS: &[(&str, &str)] = &[
     ("quantize", "model.quantize"),
     ("lora", "model.lora"),
     ("device", "model.device"),
+    ("dtype", "model.dtype"),
     ("tool-parser", "model.tool_parser"),
     ("reasoning-parser", "model.reasoning_parser"),
     ("pooling", "model.pooling"),

@@ -28,7 +28,7 @@ use crate::intake;
 use crate::jobs;
 use crate::keys as api_keys;
 use crate::metrics;
-use crate::model::{DeviceChoice, KvDtype, LoadFormat, LoadOptions, Quantised};
+use crate::model::{DeviceChoice, Dtype, KvDtype, LoadFormat, LoadOptions, Quantised};
 use crate::request::Pooling;
 use crate::scheduler::policy::PolicyConfig;
 use crate::store::{self, Location};
@@ -242,6 +242,8 @@ fn model(read: &Reader) -> Result<ModelConfig, ConfigError> {
         quantise: read.one_of("model.quantize", &quantisations)?,
         context: read.auto("engine.max_model_len")?.map(|n| n as u32),
         kv_dtype: kv_dtype(read)?,
+        dtype: dtype(read)?,
+        cuda_graphs: read.boolean("model.cuda_graphs")?,
     };
     Ok(ModelConfig {
         reference: read.text("model.path").into(),
@@ -295,6 +297,12 @@ fn kv_dtype(read: &Reader) -> Result<Option<KvDtype>, ConfigError> {
     let mut choices = vec![("auto", None)];
     choices.extend(KvDtype::ALL.map(|dtype| (dtype.name(), Some(dtype))));
     read.one_of("kv_cache.dtype", &choices)
+}
+
+fn dtype(read: &Reader) -> Result<Option<Dtype>, ConfigError> {
+    let named = Dtype::ALL.map(|dtype| (dtype.name(), Some(dtype)));
+    let choices: Vec<_> = [("auto", None)].into_iter().chain(named).collect();
+    read.one_of("model.dtype", &choices)
 }
 
 fn device(read: &Reader) -> Result<DeviceChoice, ConfigError> {

@@ -5,7 +5,9 @@ use super::keys::{Key, Kind, key};
 const COUNT: Kind = Kind::Integer { min: 1, max: 10_000_000 };
 const DEPTH: Kind = Kind::Integer { min: 0, max: 10_000_000 };
 const MILLIS: Kind = Kind::Integer { min: 0, max: HOUR };
+const DTYPES: Kind = Kind::OneOf(&["auto", "f32", "f16", "bf16"]);
 const CELSIUS: Kind = Kind::Integer { min: 1, max: 150 };
+const WITHIN: Kind = Kind::Duration { min_ms: 1, max_ms: HOUR };
 
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
@@ -110,6 +112,8 @@ pub const KEYS: &[Key] = &[
     ),
     key("model.lora", "", Kind::List, "LoRA adapters as name=folder, chosen by that name as the request's model"),
     key("model.device", "auto", Kind::Text, "auto, cpu, cuda:N or metal (the last two need their cargo features)"),
+    key("model.dtype", "auto", DTYPES, "what a device computes in; auto is the checkpoint's type, bf16 if quantised"),
+    key("model.cuda_graphs", "false", Kind::Bool, "record decode steps and play them back, on CUDA; never run by us"),
     key("model.seed", "0", Kind::Integer { min: 0, max: u64::MAX >> 1 }, "of dummy weights"),
     key(
         "model.tool_parser",
@@ -258,13 +262,13 @@ pub const KEYS: &[Key] = &[
         "kv_cache.memory",
         "auto",
         Kind::AutoGiB,
-        "GiB for the KV cache; auto is 40 % of what is free, at most what all seats can use",
+        "GiB for the KV cache; auto is 40 % of what is free (85 % of a GPU's), at most what all seats can use",
     ),
     key(
         "kv_cache.dtype",
         "auto",
         Kind::OneOf(&["auto", "f32", "f16", "bf16", "q8_0"]),
-        "how keys and values are kept; auto is f16 on the CPU, f32 elsewhere",
+        "how keys and values are kept; auto is f16 on the CPU, elsewhere what is computed in; q8_0 is for the CPU",
     ),
     key(
         "structured_output.max_bytes",
@@ -333,12 +337,7 @@ pub const KEYS: &[Key] = &[
         Kind::OneOf(&["round_robin", "least_loaded", "power_of_two", "prefix_aware"]),
         "which worker takes a request",
     ),
-    key(
-        "workers.connect_timeout",
-        "5s",
-        Kind::Duration { min_ms: 1, max_ms: HOUR },
-        "an upstream that cannot be reached within has failed",
-    ),
+    key("workers.connect_timeout", "5s", WITHIN, "an upstream that cannot be reached within has failed"),
     key(
         "workers.response_timeout",
         "10m",
@@ -375,13 +374,8 @@ pub const KEYS: &[Key] = &[
         Kind::Integer { min: 1, max: 1 << 20 },
         "per step of the simulated model, in place of engine.max_num_batched_tokens",
     ),
-    key("health.check_interval", "5s", Kind::Duration { min_ms: 1, max_ms: HOUR }, "between two checks of an upstream"),
-    key(
-        "health.check_timeout",
-        "2s",
-        Kind::Duration { min_ms: 1, max_ms: HOUR },
-        "a check that takes longer has failed",
-    ),
+    key("health.check_interval", "5s", WITHIN, "between two checks of an upstream"),
+    key("health.check_timeout", "2s", WITHIN, "a check that takes longer has failed"),
     key(
         "health.failure_threshold",
         "5",

@@ -248,7 +248,7 @@ impl<E: Executor> Core<E> {
     /// same, and no token was drawn.
     fn try_run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
         let output = catch_unwind(AssertUnwindSafe(|| self.executor.run(batch)))
-            .unwrap_or_else(|_| Err(ExecuteError("the step panicked".into())));
+            .unwrap_or_else(|_| Err(ExecuteError::Failed("the step panicked".into())));
         self.computed = self.computed.into_iter().chain(self.executor.computed()).reduce(|sum, more| sum + more);
         output
     }
@@ -262,7 +262,12 @@ impl<E: Executor> Core<E> {
                     all.outcomes.extend(output.outcomes);
                     all.guidance.extend(output.guidance);
                 }
-                Err(_) => all.outcomes.push((chunk.seq, Outcome::Failed(SequenceFault::Forward))),
+                Err(ExecuteError::Failed(_)) => {
+                    all.outcomes.push((chunk.seq, Outcome::Failed(SequenceFault::Forward)));
+                }
+                Err(ExecuteError::OutOfMemory(_)) => {
+                    all.outcomes.push((chunk.seq, Outcome::Failed(SequenceFault::OutOfMemory)));
+                }
             }
         }
         all

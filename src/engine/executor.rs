@@ -27,5 +27,10 @@ pub trait Executor: Send + 'static {
 
 /// A forward pass failed as a whole.
 #[derive(Debug, Error)]
-#[error("forward pass failed: {0}")]
-pub struct ExecuteError(pub String);
+pub enum ExecuteError {
+    #[error("forward pass failed: {0}")]
+    Failed(String),
+    /// With fewer sequences it may succeed.
+    #[error("the device has no memory left: {0}")]
+    OutOfMemory(String),
+}

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use crate::clock::Clock;
 use crate::grammar::Mask;
-use crate::model::{Asked, Computed, Model, Rows};
+use crate::model::{Asked, Computed, DeviceError, Draw, ForwardError, Model, Rows};
 use crate::request::{Goal, Request, SamplingParams, Shaping};
 use crate::sampling::{self, NonFinite, Sampler, Seen};
-use crate::step::{BatchChunk, Logprobs, Outcome, SequenceFault, StepBatch, StepOutput};
+use crate::step::{BatchChunk, Logprobs, Outcome, Sampled, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId, TokenId};
 
 use super::executor::{ExecuteError, Executor};
@@ -26,6 +26,8 @@ pub struct Forward {
     /// What the step at hand reads of its logits; kept for the memory.
     wanted: Vec<Wanted>,
     rows: Vec<usize>,
+    /// Of the same rows, those from which the device draws; empty where it does not.
+    draws: Vec<Option<Draw>>,
     adapters: Vec<Option<u32>>,
     /// The same of its hidden states.
     states: Vec<usize>,
@@ -83,6 +85,7 @@ impl Forward {
             room: Room::default(),
             wanted: Vec::new(),
             rows: Vec::new(),
+            draws: Vec::new(),
             adapters: Vec::new(),
             states: Vec::new(),
             clock: Clock::system(),
@@ -108,6 +111,19 @@ impl Forward {
         Wanted { scored, drawn, pooled: rows.end..rows.end }
     }
 
+    /// Fills `draws`: rows for whose token nothing is needed but their logits, so that they need not leave the device.
+    fn leave_to_device(&mut self, batch: &StepBatch, wanted: &[Wanted]) {
+        self.draws.clear();
+        if !self.model.draws() {
+            return;
+        }
+        for (chunk, wanted) in batch.chunks.iter().zip(wanted) {
+            let drawing = self.sequences.get(&chunk.seq);
+            let plain = |row: usize| drawing?.plain(batch.positions[row] + 1);
+            self.draws.extend(wanted.scored.clone().map(|_| None).chain(wanted.drawn.clone().map(plain)));
+        }
+    }
+
     /// Whether nothing may be drawn after `token`.
     fn ends(&self, seq: SeqId, token: TokenId) -> bool {
         self.sequences.get(&seq).is_some_and(|drawing| drawing.stop_tokens.contains(&token))
@@ -128,7 +144,7 @@ impl Forward {
     }
 
     /// The model's part, and beside it that of the grammars of those who draw.
-    fn forward(&mut self, batch: &StepBatch) -> Result<Computed, ExecuteError> {
+    fn forward(&mut self, batch: &StepBatch) -> Result<(Computed, Vec<Option<TokenId>>), ExecuteError> {
         if self.sequences.values().all(|drawing| drawing.seat.is_none()) {
             return self.compute(batch);
         }
@@ -146,17 +162,21 @@ impl Forward {
         Ok(output)
     }
 
-    fn compute(&mut self, batch: &StepBatch) -> Result<Computed, ExecuteError> {
+    /// And the tokens that the device drew.
+    fn compute(&mut self, batch: &StepBatch) -> Result<(Computed, Vec<Option<TokenId>>), ExecuteError> {
         let adapter = |chunk: &BatchChunk| self.sequences.get(&chunk.seq).and_then(|drawing| drawing.adapter);
         self.adapters.clear();
         self.adapters.extend(batch.chunks.iter().map(adapter));
         let asked = Asked { rows: Rows::Picked(&self.rows), states: &self.states, adapters: &self.adapters };
-        self.model.compute(batch, asked).map_err(|error| ExecuteError(error.to_string()))
+        self.model.draw(batch, asked, &self.draws).map_err(|error| match error {
+            ForwardError::Device(DeviceError::OutOfMemory(reason)) => ExecuteError::OutOfMemory(reason),
+            other => ExecuteError::Failed(other.to_string()),
+        })
     }
 
     fn step(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
         if self.model.spec().only_embeds() && batch.chunks.iter().any(|chunk| !chunk.sample) {
-            return Err(ExecuteError("a prompt was cut, and an encoder computes prompts whole".to_owned()));
+            return Err(ExecuteError::Failed("a prompt was cut, and an encoder computes prompts whole".to_owned()));
         }
         let mut wanted = std::mem::take(&mut self.wanted);
         wanted.clear();
@@ -165,7 +185,10 @@ impl Forward {
         self.rows.extend(wanted.iter().flat_map(|wanted| wanted.scored.clone().chain(wanted.drawn.clone())));
         self.states.clear();
         self.states.extend(wanted.iter().flat_map(|wanted| wanted.pooled.clone()));
-        let Computed { logits, states } = self.forward(batch)?;
+        self.leave_to_device(batch, &wanted);
+        let (Computed { logits, states }, drawn) = self.forward(batch)?;
+        let mut tokens = drawn.into_iter();
+        let mut place = 0;
         let mut row = logits.data.chunks_exact(logits.vocab);
         let mut state = states.chunks_exact(self.model.width());
         let outcomes = Vec::with_capacity(wanted.iter().map(|wanted| wanted.drawn.len()).sum());
@@ -184,13 +207,21 @@ impl Forward {
                     scoring.score(logits);
                 }
             }
+            place += wanted.scored.len();
             let mut right = true;
-            let drawn = wanted.drawn.clone().enumerate();
-            for (at, logits) in drawn.zip(row.by_ref().take(wanted.drawn.len())) {
+            for at in wanted.drawn.clone().enumerate() {
+                let ready = self.draws.get(place).is_some_and(Option::is_some).then(|| tokens.next().flatten());
+                let logits = if ready.is_none() { row.next() } else { None };
+                place += 1;
                 if !right {
                     continue;
                 }
-                let outcome = self.draw(batch, chunk, at, logits);
+                let outcome = match (ready, logits) {
+                    (Some(Some(token)), _) => Outcome::Token(Sampled { token, logprobs: None }),
+                    (Some(None), _) => Outcome::Failed(SequenceFault::NonFiniteLogits),
+                    (None, Some(logits)) => self.draw(batch, chunk, at, logits),
+                    (None, None) => Outcome::Failed(SequenceFault::Forward),
+                };
                 right = match &outcome {
                     Outcome::Token(sampled) => {
                         batch.tokens.get(at.1 + 1) == Some(&sampled.token) && !self.ends(chunk.seq, sampled.token)
@@ -291,6 +322,16 @@ impl Drawing {
         (batch.positions[row] as usize + 1).saturating_sub(self.prompt_tokens)
     }
 
+    /// How the token at `position` is drawn, where that takes nothing but its row of logits.
+    fn plain(&self, position: u32) -> Option<Draw> {
+        let drawn = (position as usize).saturating_sub(self.prompt_tokens);
+        let told = self.logprobs.is_some() || (self.scoring.is_some() && drawn == 0);
+        if told || self.seat.is_some() || self.shaping.changes(drawn) {
+            return None;
+        }
+        Draw::new(self.sampling, position)
+    }
+
     /// Draws the token at `position`. No token where the grammar leaves none, the text being complete, or where its mask is
     /// not known.
     fn draw(
@@ -388,7 +429,7 @@ impl Executor for Forward {
     }
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
-        fail::fail_point!("engine::forward", |_| Err(ExecuteError("failpoint".into())));
+        fail::fail_point!("engine::forward", |_| Err(ExecuteError::Failed("failpoint".into())));
         let began = self.clock.now();
         let output = self.step(batch);
         self.computed = Some(self.clock.now().since(began));

@@ -18,12 +18,16 @@
 //! activation, rope → lanes (sixteen floats on every instruction set)
 //! attention, norm   → lanes, dot (the fixed order of additions)
 //! routing            (which experts a token goes to)
+//!
+//! cuda               (the GPU's, over candle's arrays: their definitions are in model/candle)
 //! ```
 
 pub mod activation;
 pub mod attention;
 pub mod bf16;
 pub mod cores;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod dot;
 pub mod isa;
 mod lanes;

@@ -6,22 +6,69 @@
 
 use thiserror::Error;
 
-use super::batch::{Group, Step};
+use super::batch::Step;
 use super::error::TensorRule;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::{Activation, Experts};
 use super::weights::Numbers;
+use crate::request::SamplingParams;
+#[cfg(feature = "cuda")]
+use crate::sampling;
+use crate::sampling::Sampler;
+use crate::units::TokenId;
 
-/// A device refused: out of memory, a failed launch. The message is the library's own.
+/// A device refused. The messages are the library's own.
 #[derive(Debug, Error)]
-#[error("{0}")]
-pub struct DeviceError(pub String);
+pub enum DeviceError {
+    #[error("out of memory: {0}")]
+    OutOfMemory(String),
+    /// A failed launch, a shape that no kernel takes.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What a device other than the processor has, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    pub free: usize,
+    pub total: usize,
+}
+
+/// A token to be drawn where the logits are, for which nothing but the row itself is needed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    params: SamplingParams,
+    position: u32,
+}
+
+impl Draw {
+    /// The token at `position` of its sequence. `None` where devices have no such filter.
+    pub fn new(params: SamplingParams, position: u32) -> Option<Draw> {
+        (params.typical_p >= 1.0).then_some(Draw { params, position })
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(super) fn params(&self) -> &SamplingParams {
+        &self.params
+    }
+
+    /// The number that decides, in `[0, 1)`.
+    #[cfg(feature = "cuda")]
+    pub(super) fn uniform(&self) -> f64 {
+        sampling::uniform(self.params.seed, self.position)
+    }
+
+    /// From a row of logits; `None` where it is not finite.
+    pub(super) fn draw(&self, logits: &[f32], sampler: &mut Sampler) -> Option<TokenId> {
+        sampler.sample(logits, &self.params, self.position, None).ok().map(|sampled| sampled.token)
+    }
+}
 
 /// Numbers that could not be unpacked on their way to the device.
 impl From<TensorRule> for DeviceError {
     fn from(rule: TensorRule) -> DeviceError {
-        DeviceError(rule.to_string())
+        DeviceError::Failed(rule.to_string())
     }
 }
 
@@ -62,9 +109,20 @@ pub(super) trait Backend {
     fn vector(&self, numbers: Numbers) -> Result<Self::Vector>;
     /// Filled with zeros.
     fn kv(&self, layout: &KvLayout) -> Result<Self::Kv>;
-    /// Each row's angles, in `angles` for each rope, are those of its position. `windows` are the different ones among the
-    /// layers; none where attention is not causal.
-    fn plan<'a>(&self, step: &'a Step, angles: &'a [Angles], windows: &[Option<usize>]) -> Result<Self::Plan<'a>>;
+    /// Each row's angles, in `angles` for each rope, are those of its position.
+    fn plan<'a>(&self, step: &'a Step, angles: &'a [Angles]) -> Result<Self::Plan<'a>>;
+
+    /// What `compute` makes of the step's plan. Where `repeats` says that it depends on nothing but the plan's arrays and the
+    /// number of sequences, a device may play back an earlier call.
+    fn run(
+        &self,
+        step: &Step,
+        angles: &[Angles],
+        _repeats: bool,
+        mut compute: impl FnMut(&Self::Plan<'_>) -> Result<Self::Tensor>,
+    ) -> Result<Self::Tensor> {
+        compute(&self.plan(step, angles)?)
+    }
 
     /// Rows of `table` by token id.
     fn embed(&self, table: &Self::Matrix, plan: &Self::Plan<'_>) -> Result<Self::Tensor>;
@@ -124,14 +182,14 @@ pub(super) trait Backend {
         choice: Experts,
         expert: impl FnMut(usize, &Self::Tensor) -> Result<Self::Tensor>,
     ) -> Result<Self::Tensor>;
-    /// The rows of a group.
-    fn gather(&self, x: &Self::Tensor, plan: &Self::Plan<'_>, group: &Group) -> Result<Self::Tensor>;
+    /// The rows of the step's `group`-th group.
+    fn gather(&self, x: &Self::Tensor, plan: &Self::Plan<'_>, group: usize) -> Result<Self::Tensor>;
     /// `y` with `part`, a row for each of the group, added to its rows.
     fn add_rows(
         &self,
         y: Self::Tensor,
         plan: &Self::Plan<'_>,
-        group: &Group,
+        group: usize,
         part: &Self::Tensor,
     ) -> Result<Self::Tensor>;
     /// The rows whose logits are wanted.
@@ -139,6 +197,26 @@ pub(super) trait Backend {
     /// These rows, each of `width`.
     fn pick(&self, x: &Self::Tensor, rows: &[usize], width: usize) -> Result<Self::Tensor>;
     fn read(&self, x: Self::Tensor) -> Result<Vec<f32>>;
+
+    /// Whether drawing here spares a copy of the logits.
+    const DRAWS: bool = false;
+
+    /// A token for each of `draws`, with its row of `logits`, `[R, vocab]`; `None` where that is not finite.
+    fn sample(&self, logits: &Self::Tensor, vocab: usize, draws: &[(usize, Draw)]) -> Result<Vec<Option<TokenId>>> {
+        let rows: Vec<usize> = draws.iter().map(|(row, _)| *row).collect();
+        let picked = self.read(self.pick(logits, &rows, vocab)?)?;
+        let mut sampler = Sampler::default();
+        let drawn =
+            picked.chunks_exact(vocab).zip(draws).map(|(row, (_, draw))| draw.draw(row, &mut sampler)).collect();
+        self.recycle(picked);
+        Ok(drawn)
+    }
+
+    /// What the device has; `None` where that is the processor's memory.
+    fn memory(&self) -> Result<Option<DeviceMemory>> {
+        Ok(None)
+    }
+
     /// Takes back what [`Backend::read`] gave, for later steps.
     fn recycle(&self, data: Vec<f32>) {
         drop(data);

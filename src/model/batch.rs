@@ -8,6 +8,7 @@ use std::ops::Range;
 use thiserror::Error;
 
 use super::Rows;
+use super::backend::Draw;
 use crate::kernels::attention::Chunk;
 use crate::step::{BatchChunk, StepBatch};
 use crate::units::TokenId;
@@ -39,6 +40,8 @@ pub enum BatchError {
     Long { chunk: usize, tokens: usize, most: usize },
     #[error("an encoder has no logits, {rows} rows of them are asked for")]
     NoLogits { rows: usize },
+    #[error("{given} draws for {rows} rows of logits")]
+    Draws { given: usize, rows: usize },
     #[error("row {row} of {rows} has no hidden state")]
     State { row: usize, rows: usize },
     #[error("row {row}: slot {slot} is not where its table puts position {position}")]
@@ -71,6 +74,10 @@ pub(super) struct Step {
     pub groups: Vec<Group>,
     /// Rows whose hidden states are wanted, ascending.
     pub states: Vec<usize>,
+    /// Places in `selected` from which tokens are drawn on the device, ascending.
+    pub draws: Vec<(usize, Draw)>,
+    /// The other places: those whose logits are read.
+    pub read: Vec<usize>,
     pub block_size: usize,
 }
 
@@ -179,7 +186,20 @@ impl Step {
         Ok(())
     }
 
+    /// Takes from the rows whose logits are wanted those that are drawn from: one entry each, or none at all.
+    pub(super) fn draw(&mut self, draws: &[Option<Draw>]) -> Result<(), BatchError> {
+        let (given, rows) = (draws.len(), self.selected.len());
+        if given > 0 && given != rows {
+            return Err(BatchError::Draws { given, rows });
+        }
+        let drawn = |place: &usize| draws.get(*place).copied().flatten();
+        refill(&mut self.draws, (0..rows).filter_map(|place| Some((place, drawn(&place)?))));
+        refill(&mut self.read, (0..rows).filter(|place| drawn(place).is_none()));
+        Ok(())
+    }
+
     /// The slots that hold positions `0..tokens` of `chunk`.
+    #[cfg(feature = "metal")]
     pub(super) fn context_slots(&self, chunk: &Chunk, tokens: usize) -> Vec<u32> {
         let table = &self.tables[chunk.table.clone()];
         let block_size = self.block_size;

@@ -7,6 +7,18 @@ use super::lora::{Adapter, Place};
 use super::rope::Angles;
 use super::spec::DecoderSpec;
 use super::weights::decoder::{DecoderWeights, FeedForward, LayerWeights, Linear, Mlp};
+use crate::units::TokenId;
+
+/// What a forward pass brings.
+#[derive(Default)]
+pub(super) struct Outputs {
+    /// Of the rows that are read, `[R, vocab]`.
+    pub logits: Vec<f32>,
+    /// `[S, hidden]`
+    pub states: Vec<f32>,
+    /// Of the rows that are drawn from; `None` where they are not finite.
+    pub drawn: Vec<Option<TokenId>>,
+}
 
 /// A decoder's fixed parts, which every function here reads.
 pub(super) struct Decoder<'a, B: Backend> {
@@ -16,43 +28,76 @@ pub(super) struct Decoder<'a, B: Backend> {
     pub adapters: &'a [Adapter<B>],
     /// The step's rows of each adapter.
     pub groups: &'a [Group],
-    /// The different ones among the layers.
-    pub windows: &'a [Option<usize>],
 }
 
 impl<B: Backend> Decoder<'_, B> {
-    /// Writes the step's keys and values and returns the logits of its selected rows, `[R, vocab]`, and the hidden states of
-    /// those that are read, `[S, hidden]`; empty where none are.
-    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &[Angles]) -> Result<(Vec<f32>, Vec<f32>)> {
-        let (backend, weights) = (self.backend, self.weights);
-        let wanted = step.selected.len();
-        let plan = backend.plan(step, angles, self.windows)?;
-
-        let scales = self.spec.scales;
-        let mut x = self.scaled(backend.embed(&weights.embedding, &plan)?, scales.embedding)?; // [T, hidden]
-        for (index, layer) in weights.layers.iter().enumerate() {
-            let attended = self.attention(&x, layer, &mut kv.layers[index], &plan, index)?; // [T, hidden]
-            x = backend.add(x, &self.scaled(attended, scales.residual)?)?;
-            let transformed = self.feed_forward(&x, layer, &plan, index)?; // [T, hidden]
-            x = backend.add(x, &self.scaled(transformed, scales.residual)?)?;
+    /// Writes the step's keys and values and returns what is wanted of its rows.
+    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step, angles: &[Angles]) -> Result<Outputs> {
+        let backend = self.backend;
+        let mut outputs = Outputs::default();
+        if step.states.is_empty() && !step.selected.is_empty() {
+            let repeats = self.repeats(step);
+            let logits = backend.run(step, angles, repeats, |plan| self.logits(self.layers(kv, plan)?, plan))?;
+            self.drawn_or_read(logits, step, &mut outputs)?;
+            return Ok(outputs);
         }
-        let mut states = Vec::new();
+        let plan = backend.plan(step, angles)?;
+        let x = self.layers(kv, &plan)?; // [T, hidden]
         if !step.states.is_empty() {
             let picked = backend.pick(&x, &step.states, self.spec.hidden)?; // [S, hidden]
-            states = backend.read(backend.rms_norm(&picked, &weights.norm, self.spec.norm_eps)?)?;
+            outputs.states = backend.read(backend.rms_norm(&picked, &self.weights.norm, self.spec.norm_eps)?)?;
         }
-        if wanted == 0 {
-            return Ok((Vec::new(), states));
+        if !step.selected.is_empty() {
+            self.drawn_or_read(self.logits(x, &plan)?, step, &mut outputs)?;
         }
-        let x = backend.select(x, &plan)?; // [R, hidden]
+        Ok(outputs)
+    }
+
+    /// Whether the step is one token of each sequence and nothing else: what a server does most of the time.
+    fn repeats(&self, step: &Step) -> bool {
+        let single = step.chunks.len() == step.tokens.len() && step.selected.len() == step.tokens.len();
+        single && self.spec.experts.is_none() && self.groups.iter().all(|group| group.rows.is_empty())
+    }
+
+    /// `[T, hidden]`
+    fn layers(&self, kv: &mut KvMemory<B>, plan: &B::Plan<'_>) -> Result<B::Tensor> {
+        let (backend, weights, scales) = (self.backend, self.weights, self.spec.scales);
+        let mut x = self.scaled(backend.embed(&weights.embedding, plan)?, scales.embedding)?;
+        for (index, layer) in weights.layers.iter().enumerate() {
+            let attended = self.attention(&x, layer, &mut kv.layers[index], plan, index)?; // [T, hidden]
+            x = backend.add(x, &self.scaled(attended, scales.residual)?)?;
+            let transformed = self.feed_forward(&x, layer, plan, index)?; // [T, hidden]
+            x = backend.add(x, &self.scaled(transformed, scales.residual)?)?;
+        }
+        Ok(x)
+    }
+
+    /// Of the selected rows, `[R, vocab]`.
+    fn logits(&self, x: B::Tensor, plan: &B::Plan<'_>) -> Result<B::Tensor> {
+        let (backend, weights) = (self.backend, self.weights);
+        let x = backend.select(x, plan)?; // [R, hidden]
         let x = backend.rms_norm(&x, &weights.norm, self.spec.norm_eps)?;
         let head = weights.head.as_ref().unwrap_or(&weights.embedding);
-        let logits = self.scaled(backend.logits(&x, head)?, scales.logits)?; // [R, vocab]
-        let logits = backend.read(match self.spec.logit_cap {
-            Some(cap) => backend.soft_cap(logits, cap)?,
-            None => logits,
-        })?;
-        Ok((logits, states))
+        let logits = self.scaled(backend.logits(&x, head)?, self.spec.scales.logits)?;
+        match self.spec.logit_cap {
+            Some(cap) => backend.soft_cap(logits, cap),
+            None => Ok(logits),
+        }
+    }
+
+    /// Reading is all that a step waits for, and comes last.
+    fn drawn_or_read(&self, logits: B::Tensor, step: &Step, outputs: &mut Outputs) -> Result<()> {
+        let (backend, vocab) = (self.backend, self.spec.vocab);
+        if step.draws.is_empty() {
+            outputs.logits = backend.read(logits)?;
+            return Ok(());
+        }
+        let kept = (!step.read.is_empty()).then(|| backend.pick(&logits, &step.read, vocab)).transpose()?;
+        outputs.drawn = backend.sample(&logits, vocab, &step.draws)?;
+        if let Some(kept) = kept {
+            outputs.logits = backend.read(kept)?;
+        }
+        Ok(())
     }
 
     /// Keys and values are stored before they are read, so a prefill chunk sees itself through the cache like any past.
@@ -128,12 +173,12 @@ impl<B: Backend> Decoder<'_, B> {
         plan: &B::Plan<'_>,
         (layer, place): (usize, Place),
     ) -> Result<B::Tensor> {
-        for (adapter, group) in self.adapters.iter().zip(self.groups) {
+        for (index, (adapter, group)) in self.adapters.iter().zip(self.groups).enumerate() {
             let Some(delta) = adapter.at(layer, place).filter(|_| !group.rows.is_empty()) else { continue };
-            let rows = self.backend.gather(x, plan, group)?;
+            let rows = self.backend.gather(x, plan, index)?;
             let inner = self.backend.linear(&rows, &delta.down, None)?; // [rows, rank]
             let part = self.backend.linear(&inner, &delta.up, None)?;
-            y = self.backend.add_rows(y, plan, group, &part)?;
+            y = self.backend.add_rows(y, plan, index, &part)?;
         }
         Ok(y)
     }

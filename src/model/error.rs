@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::backend::DeviceError;
+use super::backend::{DeviceError, DeviceMemory};
 use crate::kernels::isa::IsaError;
 
 #[derive(Debug, Error)]
@@ -37,8 +37,21 @@ pub enum LoadError {
     DummySize { path: PathBuf, parameters: u64, limit: u64 },
     #[error("device: {0}")]
     Device(#[from] DeviceError),
-    #[error("kv_cache.dtype {dtype} is for the CPU; other devices keep keys and values in f32")]
+    #[error("no CUDA device can be used: {reason}; --device cpu takes the processor")]
+    NoGpu { reason: String },
+    #[error("there is no device cuda:{ordinal}; {count} are there, from cuda:0 on")]
+    NoSuchGpu { ordinal: usize, count: usize },
+    #[error(
+        "the weights do not fit: they take about {} MiB in {dtype}, and {} of the device's {} MiB are free; {advice}",
+        weights >> 20, memory.free >> 20, memory.total >> 20
+    )]
+    DeviceMemory { weights: u64, dtype: &'static str, memory: DeviceMemory, advice: String },
+    #[error("kv_cache.dtype {dtype} is for the CPU; other devices keep keys and values in f32, f16 or bf16")]
     KvDtypeDevice { dtype: &'static str },
+    #[error("model.dtype {dtype} is for devices; on the CPU our kernels compute in f32 whatever weights are stored in")]
+    DtypeDevice { dtype: &'static str },
+    #[error("heads of {head_dim} dimensions have no kernel on this device; it takes multiples of 8 up to 256")]
+    HeadDim { head_dim: usize },
     #[error("kv_cache.dtype {dtype} wants heads of a multiple of 32 dimensions; this model's have {head_dim}")]
     KvDtypeHeads { dtype: &'static str, head_dim: usize },
     #[error("{}: adapters are for models that generate; this one only embeds", path.display())]

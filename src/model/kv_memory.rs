@@ -1,6 +1,6 @@
 //! The physical blocks of the paged cache. Which block belongs to whom is decided in `kv`; here are only the bytes.
 
-use super::backend::{Backend, DeviceError, Result};
+use super::backend::{Backend, DeviceError, DeviceMemory, Result};
 use super::batch::Paging;
 use super::spec::Spec;
 use crate::kernels::attention::KvDtype;
@@ -22,6 +22,20 @@ impl KvLayout {
     }
 }
 
+/// Says what was asked for and what there is, where a device has too little.
+fn explained(error: DeviceError, memory: Option<DeviceMemory>, bytes: usize) -> DeviceError {
+    match (error, memory) {
+        (DeviceError::OutOfMemory(reason), Some(DeviceMemory { free, total })) => {
+            let [asked, free, total] = [bytes, free, total].map(|bytes| bytes >> 20);
+            DeviceError::OutOfMemory(format!(
+                "the KV cache takes {asked} MiB, and {free} of the device's {total} MiB are free; lower kv_cache.memory or \
+                 kv_cache.dtype ({reason})"
+            ))
+        }
+        (error, _) => error,
+    }
+}
+
 /// All layers' blocks.
 pub(super) struct KvMemory<B: Backend> {
     pub layers: Vec<B::Kv>,
@@ -38,12 +52,16 @@ impl<B: Backend> KvMemory<B> {
         let slots = num_blocks.checked_mul(block_size).filter(|&slots| slots > 0 && slots <= u32::MAX as usize);
         let numbers = slots.and_then(|slots| slots.checked_mul(width)).filter(|n| n.checked_mul(8).is_some());
         if numbers.is_none() {
-            return Err(DeviceError(format!(
+            return Err(DeviceError::Failed(format!(
                 "a cache of {num_blocks} blocks of {block_size} tokens cannot be addressed"
             )));
         }
         let layout = KvLayout { paging, kv_heads, head_dim, dtype };
-        let layers = (0..spec.layers()).map(|_| backend.kv(&layout)).collect::<Result<_>>()?;
+        // Asked first: what a failed allocation leaves behind would be missing.
+        let memory = backend.memory()?;
+        let layers = (0..spec.layers()).map(|_| backend.kv(&layout)).collect::<Result<_>>();
+        let bytes = spec.kv_bytes_per_token(dtype) * num_blocks * block_size;
+        let layers = layers.map_err(|error| explained(error, memory, bytes))?;
         Ok(KvMemory { layers, layout })
     }
 

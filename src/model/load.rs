@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::candle::Candle;
+use super::backend::{Backend, DeviceError, DeviceMemory};
+use super::candle::{Candle, device};
 use super::cpu::Cpu;
 use super::error::LoadError;
 use super::gguf::{self, Gguf, GgufWeights};
@@ -15,7 +16,7 @@ use super::sentence::Sentence;
 use super::spec::Spec;
 use super::weights::decoder::Loader;
 use super::weights::{Checkpoint, Weights};
-use super::{DecoderParts, Model, Net, Parts, Placed, arch, backend::Backend, backend::DeviceError, lora};
+use super::{DecoderParts, Model, Net, Parts, Placed, arch, lora};
 use crate::kernels::attention::KvDtype;
 use crate::kernels::isa::Isa;
 use crate::kernels::packed::Quantised;
@@ -83,8 +84,51 @@ pub struct LoadOptions {
     pub adapters: Vec<PathBuf>,
     /// The longest sequence that will be served; `None` is as long as the model allows. Some ropes depend on it.
     pub context: Option<u32>,
-    /// How keys and values are cached; `None` is what suits the device: `F16` on the CPU, `F32` elsewhere.
+    /// How keys and values are cached; `None` is what suits the device: `F16` on the CPU, what it computes in elsewhere.
     pub kv_dtype: Option<KvDtype>,
+    /// What a device computes in; `None` is the checkpoint's own type, and `F32` for [`DeviceChoice::Reference`]. Our own
+    /// kernels take nothing but `F32`.
+    pub dtype: Option<Dtype>,
+    /// Decode steps are recorded and played back, on CUDA.
+    pub cuda_graphs: bool,
+}
+
+/// What activations, and weights that are not quantised, are kept in on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dtype {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Dtype {
+    pub const ALL: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
+
+    /// As `model.dtype` spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dtype::F32 => "f32",
+            Dtype::F16 => "f16",
+            Dtype::Bf16 => "bf16",
+        }
+    }
+
+    /// Bytes of one number.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Dtype::F32 => 4,
+            Dtype::F16 | Dtype::Bf16 => 2,
+        }
+    }
+
+    /// The same for a cache.
+    pub const fn cached(self) -> KvDtype {
+        match self {
+            Dtype::F32 => KvDtype::F32,
+            Dtype::F16 => KvDtype::F16,
+            Dtype::Bf16 => KvDtype::Bf16,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -398,26 +442,102 @@ fn special_token(config: &Fields, key: &str) -> Result<Option<String>, LoadError
 }
 
 fn place(spec: Spec, weights: &Weights, config: &Path, options: &LoadOptions) -> Result<Model, LoadError> {
-    let device = open_device(options.device)?;
-    // An encoder's keys and values are gone after their step: nothing is saved by rounding them.
-    let kept = device.is_none() && !spec.only_embeds();
-    let kv_dtype = options.kv_dtype.unwrap_or(if kept { DEFAULT_KV_DTYPE } else { KvDtype::F32 });
-    let (_, _, head_dim) = spec.heads();
-    if device.is_some() && kv_dtype != KvDtype::F32 {
+    let device = device::open(options.device)?;
+    let dtype = compute_dtype(weights, device.as_ref(), options)?;
+    let kv_dtype = options.kv_dtype.unwrap_or(match &device {
+        Some(_) => dtype.cached(),
+        // An encoder's keys and values are gone after their step: nothing is saved by rounding them.
+        None if spec.only_embeds() => KvDtype::F32,
+        None => DEFAULT_KV_DTYPE,
+    });
+    let (heads, kv_heads, head_dim) = spec.heads();
+    if device.is_some() && kv_dtype == KvDtype::Q8_0 {
         return Err(LoadError::KvDtypeDevice { dtype: kv_dtype.name() });
     }
     if !kv_dtype.fits(head_dim) {
         return Err(LoadError::KvDtypeHeads { dtype: kv_dtype.name(), head_dim });
     }
+    let unpacked = if device.is_some() { weights.unpacked() } else { Vec::new() };
     let on = match device {
         None => {
             // Kernels take the best there is when the variable is wrong; its author should hear of it.
             Isa::check()?;
             Placed::Cpu(parts(Cpu::default(), &spec, weights, config, options)?)
         }
-        Some(device) => Placed::Candle(parts(Candle { device }, &spec, weights, config, options)?),
+        Some(device) => {
+            device::check_heads(&device, head_dim)?;
+            let backend = Candle::new(device, dtype, heads / kv_heads).recording(options.cuda_graphs);
+            let room = Room { memory: backend.memory()?, needed: weights.bytes(&spec, dtype, options.quantise), dtype };
+            room.check(&spec)?;
+            parts(backend, &spec, weights, config, options)
+                .map(Placed::Candle)
+                .map_err(|error| room.explained(error, &spec))?
+        }
     };
-    Ok(Model { spec, on, kv_dtype })
+    Ok(Model { spec, on, kv_dtype, unpacked })
+}
+
+/// A device's memory before a model is loaded, and what the model needs of it.
+struct Room {
+    memory: Option<DeviceMemory>,
+    /// Bytes of the weights, about.
+    needed: u64,
+    dtype: Dtype,
+}
+
+impl Room {
+    fn check(&self, spec: &Spec) -> Result<(), LoadError> {
+        match self.memory {
+            Some(memory) if self.needed > memory.free as u64 => Err(self.refusal(memory, spec)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What ran out of memory on the way.
+    fn explained(&self, error: LoadError, spec: &Spec) -> LoadError {
+        match (error, self.memory) {
+            (LoadError::Device(DeviceError::OutOfMemory(_)), Some(memory)) => self.refusal(memory, spec),
+            (error, _) => error,
+        }
+    }
+
+    fn refusal(&self, memory: DeviceMemory, spec: &Spec) -> LoadError {
+        let fits = [Quantised::Q8_0, Quantised::Q4K].into_iter().map(|to| (to, quantised_bytes(spec, to)));
+        let fits: Vec<String> = fits
+            .filter(|(_, bytes)| *bytes < self.needed && *bytes <= memory.free as u64)
+            .map(|(to, bytes)| {
+                format!("model.quantize: {} takes about {} MiB", to.packing().name().to_ascii_lowercase(), bytes >> 20)
+            })
+            .collect();
+        let advice = match fits.is_empty() {
+            false => format!("what fits: {}, and so does a .gguf file of such weights", fits.join(", ")),
+            true => "neither does model.quantize: q4_k; take a smaller model, or --device cpu".to_owned(),
+        };
+        LoadError::DeviceMemory { weights: self.needed, dtype: self.dtype.name(), memory, advice }
+    }
+}
+
+/// Bytes of a model's weights in blocks of `to`.
+pub(super) fn quantised_bytes(spec: &Spec, to: Quantised) -> u64 {
+    let (numbers, bytes) = to.packing().block();
+    spec.parameters() / numbers as u64 * bytes as u64
+}
+
+/// What `model.dtype` comes to.
+fn compute_dtype(
+    weights: &Weights,
+    device: Option<&candle_core::Device>,
+    options: &LoadOptions,
+) -> Result<Dtype, LoadError> {
+    let own = match device {
+        None => match options.dtype {
+            None | Some(Dtype::F32) => return Ok(Dtype::F32),
+            Some(dtype) => return Err(LoadError::DtypeDevice { dtype: dtype.name() }),
+        },
+        Some(device) if device.is_cpu() => Dtype::F32,
+        Some(_) => weights.dtype(),
+    };
+    Ok(options.dtype.unwrap_or(own))
 }
 
 fn parts<B: Backend>(
@@ -445,41 +565,4 @@ fn parts<B: Backend>(
         }
     };
     Ok(Parts::new(backend, net))
-}
-
-/// `None` is the CPU over our own kernels.
-fn open_device(choice: DeviceChoice) -> Result<Option<candle_core::Device>, LoadError> {
-    use candle_core::Device;
-    let required = |compiled: bool, what, feature| match compiled {
-        true => Ok(()),
-        false => Err(LoadError::Feature { what, feature }),
-    };
-    match choice {
-        DeviceChoice::Cpu => Ok(None),
-        DeviceChoice::Reference => Ok(Some(Device::Cpu)),
-        DeviceChoice::Cuda(ordinal) => {
-            required(cfg!(feature = "cuda"), "a CUDA device", "cuda")?;
-            Ok(Some(Device::new_cuda(ordinal).map_err(DeviceError::from)?))
-        }
-        DeviceChoice::Metal => {
-            required(cfg!(feature = "metal"), "a Metal device", "metal")?;
-            Ok(Some(Device::new_metal(0).map_err(DeviceError::from)?))
-        }
-        DeviceChoice::Auto => {
-            let cuda = cfg!(feature = "cuda").then(|| Device::new_cuda(0).ok()).flatten();
-            let metal = || cfg!(feature = "metal").then(|| Device::new_metal(0).ok()).flatten();
-            Ok(cuda.or_else(metal))
-        }
-    }
-}
-
-/// What a choice of device comes to on this machine.
-pub fn device_name(choice: DeviceChoice) -> Result<String, LoadError> {
-    use candle_core::DeviceLocation;
-    Ok(match open_device(choice)?.map(|device| device.location()) {
-        None => "cpu, our own kernels".into(),
-        Some(DeviceLocation::Cpu) => "cpu, through candle".into(),
-        Some(DeviceLocation::Cuda { gpu_id }) => format!("cuda:{gpu_id}"),
-        Some(DeviceLocation::Metal { .. }) => "metal".into(),
-    })
 }

@@ -6,7 +6,7 @@
 //! load.rs ┬ arch.rs, sentence.rs (config.json and others → spec.rs) ┬ weights/ (checked files → tensors)
 //!         └ gguf/ (one file with everything) ──────────────────────┘
 //! forward: batch.rs (StepBatch checked → flat indices) → kv_memory.rs (copies) → decoder.rs, encoder/ → backend.rs
-//!                                                                     cpu/ over kernels ┴ candle.rs: CUDA, Metal, oracle
+//!                                                                     cpu/ over kernels ┴ candle/: CUDA, Metal, oracle
 //! ```
 //! On the CPU a sequence's logits do not depend, to the last bit, on who shares its step, how its prompt was cut into
 //! chunks, which blocks hold its past, or how many threads compute.
@@ -37,6 +37,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::step::StepBatch;
+use crate::units::TokenId;
 use candle::Candle;
 use cpu::Cpu;
 
@@ -45,15 +46,16 @@ pub use crate::kernels::cores::Cores;
 pub use crate::kernels::isa::Isa;
 pub use crate::kernels::memory::release_freed;
 pub use crate::kernels::packed::Quantised;
-pub use backend::DeviceError;
+pub use backend::{DeviceError, DeviceMemory, Draw};
 pub use batch::BatchError;
+pub use candle::device::name as device_name;
 pub use encoder::EncoderSpec;
 pub use error::{GgufRule, HeaderRule, LoadError, TensorRule};
 pub use gguf::{Written, quantize};
 pub use inspect::{Format, Inspection, TypeShare, inspect};
 pub use load::{
-    ChatFiles, DEFAULT_KV_DTYPE, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource,
-    device_name, load,
+    ChatFiles, DEFAULT_KV_DTYPE, DeviceChoice, Dtype, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource,
+    load,
 };
 pub use spec::{
     Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling, Scales, Spec,
@@ -64,6 +66,8 @@ pub struct Model {
     spec: Spec,
     on: Placed,
     kv_dtype: KvDtype,
+    /// See [`Model::unpacked`].
+    unpacked: Vec<&'static str>,
 }
 
 #[allow(clippy::large_enum_variant)] // a process has one or two
@@ -98,8 +102,6 @@ struct DecoderParts<B: backend::Backend> {
     adapters: Vec<lora::Adapter<B>>,
     /// Of each rope.
     frequencies: Vec<rope::Frequencies>,
-    /// The different ones among its layers.
-    windows: Vec<Option<usize>>,
 }
 
 /// Whose logits are wanted.
@@ -178,13 +180,18 @@ impl Model {
         self.spec.kv_bytes_per_token(self.kv_dtype)
     }
 
+    /// Types of its file's blocks for which its device has no kernels: such weights are unpacked, and take more memory.
+    pub fn unpacked(&self) -> &[&'static str] {
+        &self.unpacked
+    }
+
     /// Another model over the same weights, without a cache: what one computes does not depend on the other.
     pub fn replica(&self) -> Model {
         let on = match &self.on {
             Placed::Cpu(parts) => Placed::Cpu(parts.replica()),
             Placed::Candle(parts) => Placed::Candle(parts.replica()),
         };
-        Model { spec: self.spec.clone(), on, kv_dtype: self.kv_dtype }
+        Model { spec: self.spec.clone(), on, kv_dtype: self.kv_dtype, unpacked: self.unpacked.clone() }
     }
 
     /// Makes the cache, filled with zeros; replaces an earlier one. On an error there is none.
@@ -203,12 +210,40 @@ impl Model {
 
     /// The same, and the hidden states of other rows; with adapters where chunks go through them.
     pub fn compute(&mut self, batch: &StepBatch, asked: Asked<'_>) -> Result<Computed, ForwardError> {
+        Ok(self.draw(batch, asked, &[])?.0)
+    }
+
+    /// The same, but from some of the rows a token is drawn where their logits are, and those are not returned. `draws` has
+    /// an entry for each of the rows, or none at all. The tokens are in the order of their rows, `None` where logits are
+    /// not finite.
+    pub fn draw(
+        &mut self,
+        batch: &StepBatch,
+        asked: Asked<'_>,
+        draws: &[Option<Draw>],
+    ) -> Result<(Computed, Vec<Option<TokenId>>), ForwardError> {
         let vocab = self.spec.vocab();
-        let (data, states) = match &mut self.on {
-            Placed::Cpu(parts) => parts.forward(vocab, batch, asked)?,
-            Placed::Candle(parts) => parts.forward(vocab, batch, asked)?,
+        let decoder::Outputs { logits: data, states, drawn } = match &mut self.on {
+            Placed::Cpu(parts) => parts.forward(vocab, batch, asked, draws)?,
+            Placed::Candle(parts) => parts.forward(vocab, batch, asked, draws)?,
         };
-        Ok(Computed { logits: Logits { rows: data.len() / vocab, vocab, data }, states })
+        Ok((Computed { logits: Logits { rows: data.len() / vocab, vocab, data }, states }, drawn))
+    }
+
+    /// Whether [`Model::draw`] spares a copy of the logits.
+    pub fn draws(&self) -> bool {
+        match &self.on {
+            Placed::Cpu(_) => <Cpu as backend::Backend>::DRAWS,
+            Placed::Candle(_) => <Candle as backend::Backend>::DRAWS,
+        }
+    }
+
+    /// What its device has; `None` where that is the processor's memory.
+    pub fn device_memory(&self) -> Result<Option<DeviceMemory>, DeviceError> {
+        match &self.on {
+            Placed::Cpu(parts) => backend::Backend::memory(&parts.backend),
+            Placed::Candle(parts) => backend::Backend::memory(&parts.backend),
+        }
     }
 
     /// Takes back the memory of logits that are done with, for later steps.
@@ -235,17 +270,18 @@ impl<B: backend::Backend> Parts<B> {
         Ok(())
     }
 
-    /// Logits and states.
     fn forward(
         &mut self,
         vocab: usize,
         batch: &StepBatch,
         asked: Asked<'_>,
-    ) -> Result<(Vec<f32>, Vec<f32>), ForwardError> {
+        draws: &[Option<Draw>],
+    ) -> Result<decoder::Outputs, ForwardError> {
         let kv = self.kv.as_mut().ok_or(ForwardError::NoCache)?;
         let step = &mut self.step;
         step.fill(batch, asked.rows, vocab, kv.layout.paging)?;
         step.read_states(asked.states)?;
+        step.draw(draws)?;
         match &mut self.net {
             Net::Decoder(parts, angles) => {
                 step.group(asked.adapters, parts.adapters.len())?;
@@ -257,7 +293,7 @@ impl<B: backend::Backend> Parts<B> {
                 step.group(asked.adapters, 0)?;
                 step.check_whole(spec.max_position_embeddings as usize)?;
                 let encoder = encoder::Encoder { backend: &self.backend, spec, weights };
-                Ok((Vec::new(), encoder.forward(kv, step)?))
+                Ok(decoder::Outputs { states: encoder.forward(kv, step)?, ..decoder::Outputs::default() })
             }
         }
     }
@@ -292,8 +328,7 @@ impl<B: backend::Backend> DecoderParts<B> {
         context: u32,
     ) -> DecoderParts<B> {
         let frequencies = spec.ropes.iter().map(|rope| rope::Frequencies::new(rope, context)).collect();
-        let windows = spec.windows();
-        DecoderParts { spec, weights, adapters, frequencies, windows }
+        DecoderParts { spec, weights, adapters, frequencies }
     }
 
     fn forward(
@@ -302,7 +337,7 @@ impl<B: backend::Backend> DecoderParts<B> {
         kv: &mut kv_memory::KvMemory<B>,
         step: &batch::Step,
         angles: &mut [rope::Angles],
-    ) -> Result<(Vec<f32>, Vec<f32>), DeviceError> {
+    ) -> Result<decoder::Outputs, DeviceError> {
         for (frequencies, angles) in self.frequencies.iter().zip(angles.iter_mut()) {
             frequencies.angles(&step.positions, angles);
         }
@@ -312,7 +347,6 @@ impl<B: backend::Backend> DecoderParts<B> {
             weights: &self.weights,
             adapters: &self.adapters,
             groups: &step.groups,
-            windows: &self.windows,
         };
         decoder.forward(kv, step, angles)
     }

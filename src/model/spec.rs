@@ -257,14 +257,6 @@ impl DecoderSpec {
         self.kv_heads * self.head_dim
     }
 
-    /// The different windows among the layers.
-    pub fn windows(&self) -> Vec<Option<usize>> {
-        let mut windows: Vec<_> = self.layers.iter().map(|layer| layer.window).collect();
-        windows.sort_unstable();
-        windows.dedup();
-        windows
-    }
-
     /// Number of weights; a tied table counts once. Saturates for absurd sizes.
     pub fn parameters(&self) -> u64 {
         let product = |factors: &[usize]| factors.iter().fold(1u64, |n, &f| n.saturating_mul(f as u64));

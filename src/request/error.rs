@@ -101,6 +101,8 @@ pub enum RequestError {
     Grammar { message: String },
     #[error("the model failed on this request")]
     StepFailed,
+    #[error("the device has no memory left to compute this request; a shorter prompt takes less")]
+    OutOfMemory,
     #[error("the server failed on this request")]
     Internal,
 }
@@ -112,6 +114,6 @@ impl RequestError {
 
     /// Whether the worker is to blame, so that another may do better.
     pub fn is_worker_fault(&self) -> bool {
-        matches!(self, RequestError::EngineStopped | RequestError::StepFailed)
+        matches!(self, RequestError::EngineStopped | RequestError::StepFailed | RequestError::OutOfMemory)
     }
 }

@@ -17,6 +17,7 @@ use crate::units::TokenId;
 
 use filters::Candidate;
 
+pub use rng::uniform;
 pub use shaping::{Seen, shape};
 
 /// The logits held a NaN, +∞, or nothing above -∞.

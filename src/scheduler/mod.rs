@@ -278,6 +278,7 @@ impl Scheduler {
         for (_, outcome) in outcomes {
             end = match outcome {
                 Outcome::Failed(SequenceFault::Forward) => Some(Event::Failed(RequestError::StepFailed)),
+                Outcome::Failed(SequenceFault::OutOfMemory) => Some(Event::Failed(RequestError::OutOfMemory)),
                 Outcome::Failed(SequenceFault::NonFiniteLogits) => Some(Event::Failed(RequestError::NonFiniteLogits)),
                 Outcome::Failed(SequenceFault::Grammar(message)) => {
                     Some(Event::Failed(RequestError::Grammar { message: message.clone() }))

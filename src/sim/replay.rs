@@ -38,7 +38,7 @@ impl Executor for Script {
     fn admit(&mut self, _request: &Request) {}
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
-        let recorded = self.steps.try_recv().map_err(|_| ExecuteError("the tape has no such step".into()))?;
+        let recorded = self.steps.try_recv().map_err(|_| ExecuteError::Failed("the tape has no such step".into()))?;
         let mut by_seq: HashMap<SeqId, VecDeque<Outcome>> = HashMap::new();
         recorded.into_iter().for_each(|(seq, outcome)| by_seq.entry(seq).or_default().push_back(outcome));
         let drawing = batch.chunks.iter().filter(|chunk| chunk.sample);

@@ -183,7 +183,7 @@ impl Executor for Poisoned {
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
         if batch.tokens.contains(&self.token) {
             assert!(!self.panics, "poisoned");
-            return Err(ExecuteError("poisoned".into()));
+            return Err(ExecuteError::Failed("poisoned".into()));
         }
         self.inner.run(batch)
     }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::paged::{Cache, Sequence, forward};
+use crate::paged::{Cache, Sequence, forward, forward_in};
 use forebay::model::{DeviceChoice, KvDtype, LoadOptions, LoadedModel, Rows, Source, load};
 use safetensors::SafeTensors;
 
@@ -62,6 +62,16 @@ pub fn argmax(logits: &[f32]) -> u32 {
 
 /// The logits of all prompt positions, then 32 greedy tokens, with the prompt cut into `cuts` and `strangers` beside it.
 pub fn run(loaded: &mut LoadedModel, golden: &Golden, chunk: usize, strangers: usize) -> (Vec<f32>, Vec<u32>) {
+    run_in(loaded, golden, (chunk, strangers), Cache::BLOCK_SIZE)
+}
+
+/// The same over blocks of `size` tokens.
+pub fn run_in(
+    loaded: &mut LoadedModel,
+    golden: &Golden,
+    (chunk, strangers): (usize, usize),
+    size: usize,
+) -> (Vec<f32>, Vec<u32>) {
     let mut cache = Cache::shuffled(11);
     let mut main = Sequence::new(0);
     let mut others: Vec<Sequence> = (1..=strangers as u64).map(Sequence::new).collect();
@@ -79,7 +89,7 @@ pub fn run(loaded: &mut LoadedModel, golden: &Golden, chunk: usize, strangers: u
         let several = parts.len() > 1;
         let lengths: Vec<usize> = parts.iter().map(|(_, tokens)| tokens.len()).collect();
         mixed += usize::from(several && lengths.iter().any(|&l| l > 1) && lengths.contains(&1));
-        let (out, rows) = forward(&mut loaded.model, &mut cache, &mut parts, Rows::All);
+        let (out, rows) = forward_in(&mut loaded.model, &mut cache, &mut parts, Rows::All, size);
         rows[place].clone().flat_map(|row| out.row(row).to_vec()).collect::<Vec<f32>>()
     };
     for (at, tokens) in golden.prompt.chunks(chunk).enumerate() {

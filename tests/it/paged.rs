@@ -50,10 +50,20 @@ pub fn forward(
     parts: &mut [(&mut Sequence, &[u32])],
     rows: Rows,
 ) -> (Logits, Vec<Range<usize>>) {
+    forward_in(model, cache, parts, rows, Cache::BLOCK_SIZE)
+}
+
+/// The same over blocks of `size` tokens.
+pub fn forward_in(
+    model: &mut Model,
+    cache: &mut Cache,
+    parts: &mut [(&mut Sequence, &[u32])],
+    rows: Rows,
+    size: usize,
+) -> (Logits, Vec<Range<usize>>) {
     let mut batch = StepBatch::default();
     for (sequence, tokens) in parts.iter_mut() {
         let start = batch.tokens.len();
-        let size = Cache::BLOCK_SIZE;
         for &token in tokens.iter() {
             let position = sequence.computed as usize;
             if position == sequence.table.len() * size {

@@ -15,7 +15,7 @@ use forebay::engine::tape::Entry;
 use forebay::engine::{EngineHandle, run};
 use forebay::intake::{self, Capacity};
 use forebay::metrics::Metrics;
-use forebay::model::{self, LoadOptions, Source};
+use forebay::model::{self, DeviceChoice, LoadOptions, Source};
 use forebay::request::{Event, FinishReason, Limits, Origin, Prompt, RawRequest, Request, RequestError};
 use forebay::scheduler::policy::{PolicyConfig, PolicyKind};
 use forebay::scheduler::thermal::Thresholds;
@@ -56,6 +56,7 @@ pub struct Setup {
     pub max_stall: Option<Micros>,
     /// Entries of the tape.
     pub record: Option<usize>,
+    pub device: DeviceChoice,
 }
 
 impl Default for Setup {
@@ -73,6 +74,7 @@ impl Default for Setup {
             policy: PolicyKind::Fair,
             max_stall: None,
             record: None,
+            device: DeviceChoice::Auto,
         }
     }
 }
@@ -93,7 +95,9 @@ pub fn golden<E: Executor>(setup: Setup, wrap: impl FnOnce(Forward) -> E) -> Rig
 }
 
 fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl FnOnce(Forward) -> E) -> Rig<E> {
-    let mut model = model::load(source, &LoadOptions::default()).expect("the model loads").model;
+    let mut model = model::load(source, &LoadOptions { device: setup.device, ..LoadOptions::default() })
+        .expect("the model loads")
+        .model;
     model.allocate_kv(setup.num_blocks, BLOCK_SIZE).expect("memory for the cache");
     let scheduler = scheduler::Config {
         prefix_caching: setup.prefix_caching,

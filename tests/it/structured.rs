@@ -188,7 +188,7 @@ impl<E: Executor> Executor for Stumbling<E> {
         self.runs += 1;
         let output = self.inner.run(batch)?;
         match self.runs % 3 {
-            0 if batch.chunks.len() > 1 => Err(ExecuteError("stumbled".into())),
+            0 if batch.chunks.len() > 1 => Err(ExecuteError::Failed("stumbled".into())),
             1 if batch.chunks.len() > 1 => panic!("stumbled"),
             _ => Ok(output),
         }

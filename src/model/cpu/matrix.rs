@@ -30,7 +30,9 @@ impl Matrix {
     pub fn new(numbers: Numbers, outputs: usize, inputs: usize) -> Result<Matrix> {
         let weights = match numbers {
             Numbers::Plain(numbers) => Weights::Plain(numbers),
-            Numbers::Packed(packed) => stored(&packed, inputs).map_err(|error| DeviceError(error.to_string()))?,
+            Numbers::Packed(packed) => {
+                stored(&packed, inputs).map_err(|error| DeviceError::Failed(error.to_string()))?
+            }
         };
         Ok(Matrix { weights, outputs, inputs })
     }

@@ -6,7 +6,7 @@ mod matrix;
 use std::sync::{Mutex, PoisonError};
 
 use super::backend::{AttentionShape, Backend, DeviceError, Result};
-use super::batch::{Group, Step};
+use super::batch::Step;
 use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::{Activation, Experts};
@@ -84,10 +84,10 @@ impl Backend for Cpu {
     fn kv(&self, layout: &KvLayout) -> Result<Cache> {
         let KvLayout { paging, kv_heads, head_dim, dtype } = *layout;
         let geometry = Geometry { num_blocks: paging.num_blocks, block_size: paging.block_size, kv_heads, head_dim };
-        Cache::zeroed(dtype, geometry).map_err(|error| DeviceError(format!("the KV cache: {error}")))
+        Cache::zeroed(dtype, geometry).map_err(|error| DeviceError::Failed(format!("the KV cache: {error}")))
     }
 
-    fn plan<'a>(&self, step: &'a Step, angles: &'a [Angles], _windows: &[Option<usize>]) -> Result<Plan<'a>> {
+    fn plan<'a>(&self, step: &'a Step, angles: &'a [Angles]) -> Result<Plan<'a>> {
         Ok(Plan { step, angles })
     }
 
@@ -225,14 +225,16 @@ impl Backend for Cpu {
         Ok(out)
     }
 
-    fn gather(&self, x: &Buffer, plan: &Plan<'_>, group: &Group) -> Result<Buffer> {
+    fn gather(&self, x: &Buffer, plan: &Plan<'_>, group: usize) -> Result<Buffer> {
+        let group = &plan.step.groups[group];
         let width = x.len() / plan.step.tokens.len();
         let mut out = self.buffers.take(group.rows.len() * width);
         routing::gather(x, width, &group.rows, &mut out);
         Ok(out)
     }
 
-    fn add_rows(&self, mut y: Buffer, plan: &Plan<'_>, group: &Group, part: &Buffer) -> Result<Buffer> {
+    fn add_rows(&self, mut y: Buffer, plan: &Plan<'_>, group: usize, part: &Buffer) -> Result<Buffer> {
+        let group = &plan.step.groups[group];
         let width = y.len() / plan.step.tokens.len();
         routing::scatter_add(part, width, (&group.rows, &group.ones), &mut y);
         Ok(y)

@@ -26,8 +26,7 @@ impl<B: Backend> Encoder<'_, B> {
     /// The hidden states of the step's `states`, `[S, hidden]`. Each chunk is a whole prompt.
     pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step) -> Result<Vec<f32>> {
         let (backend, weights) = (self.backend, self.weights);
-        // No angles, and no masks: all that is in the cache is seen.
-        let plan = backend.plan(step, &[], &[])?;
+        let plan = backend.plan(step, &[])?;
         let x = backend.embed(&weights.tokens, &plan)?; // [T, hidden]
         let x = backend.add(x, &backend.embed_positions(&weights.positions, &plan)?)?;
         let mut x = self.norm(&x, &weights.norm)?;

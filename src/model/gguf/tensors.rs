@@ -1,8 +1,10 @@
 //! A file's tensors under the names and in the row order that a decoder expects.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Gguf;
+use crate::kernels::packed::Packing;
 use crate::model::error::{LoadError, TensorRule};
 use crate::model::spec::{DecoderSpec, NormPlacement};
 use crate::model::weights::names::InGguf;
@@ -61,6 +63,22 @@ impl GgufWeights {
                 Packed::new(packing, Arc::new(Bytes::Owned(rows)), whole)
             }
         }))
+    }
+
+    /// Bytes on a device where matrices of types for which it has kernels `stay` as they are, and other numbers take `width`.
+    pub(in crate::model) fn bytes(&self, stay: impl Fn(Packing) -> bool, width: usize) -> u64 {
+        let each = self.file.header.tensors.values().map(|tensor| match tensor.kind.packing {
+            Some(packing) if tensor.shape.len() > 1 && stay(packing) => tensor.bytes.len() as u64,
+            _ => tensor.shape.iter().product::<usize>() as u64 * width as u64,
+        });
+        each.sum()
+    }
+
+    /// The types of blocks that do not `stay`, in the order of their names.
+    pub(in crate::model) fn unpacked(&self, stay: impl Fn(Packing) -> bool) -> Vec<&'static str> {
+        let packings = self.file.header.tensors.values().filter_map(|tensor| tensor.kind.packing);
+        let unpacked = packings.filter(|packing| packing.block().0 > 1 && !stay(*packing));
+        unpacked.map(Packing::name).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     fn reordered_heads(&self, name: &str) -> Option<usize> {

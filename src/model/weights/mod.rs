@@ -15,8 +15,12 @@ mod safetensors;
 
 use std::path::Path;
 
+use super::candle::stays_quantised;
 use super::error::LoadError;
 use super::gguf::GgufWeights;
+use super::load::{Dtype, quantised_bytes};
+use super::spec::Spec;
+use crate::kernels::packed::Quantised;
 pub(super) use map::Bytes;
 pub(super) use numbers::{Numbers, Packed};
 pub(super) use safetensors::Checkpoint;
@@ -33,6 +37,32 @@ pub(super) enum Weights {
 }
 
 impl Weights {
+    /// What a device should compute in: what most of the weights are stored in, and `Bf16` where they are quantised or made
+    /// up, whose range nothing leaves.
+    pub(super) fn dtype(&self) -> Dtype {
+        match self {
+            Weights::Checkpoint(checkpoint, _) => checkpoint.dtype(),
+            Weights::Gguf(_) | Weights::Dummy { .. } => Dtype::Bf16,
+        }
+    }
+
+    /// Bytes that they take on a device that computes in `dtype`, about.
+    pub(super) fn bytes(&self, spec: &Spec, dtype: Dtype, quantise: Option<Quantised>) -> u64 {
+        match (self, quantise) {
+            (Weights::Gguf(file), None) => file.bytes(stays_quantised, dtype.bytes()),
+            (_, Some(to)) => quantised_bytes(spec, to),
+            (_, None) => spec.parameters().saturating_mul(dtype.bytes() as u64),
+        }
+    }
+
+    /// Types of blocks that a device has no kernels for, and that are unpacked there.
+    pub(super) fn unpacked(&self) -> Vec<&'static str> {
+        match self {
+            Weights::Gguf(file) => file.unpacked(stays_quantised),
+            Weights::Checkpoint(..) | Weights::Dummy { .. } => Vec::new(),
+        }
+    }
+
     /// The tensor `name`, which must have `shape`. `described_by` is the file to blame where there is no other.
     pub(super) fn tensor(&self, name: &str, shape: &[usize], described_by: &Path) -> Result<Numbers, LoadError> {
         match self {

@@ -16,6 +16,7 @@ use super::numbers::{Numbers, Packed};
 use crate::kernels::packed::Packing;
 use crate::model::error::{HeaderRule, LoadError, TensorRule};
 use crate::model::json::{self, Fields};
+use crate::model::load::Dtype;
 
 /// The reference implementation's own limit.
 const MAX_HEADER: u64 = 100_000_000;
@@ -85,6 +86,13 @@ impl Checkpoint {
     pub(in crate::model) fn census(&self) -> impl Iterator<Item = (&str, u64)> {
         let placed = self.places.iter().filter_map(|(name, &place)| self.files[place].entries.get(name));
         placed.map(|entry| (entry.dtype.as_str(), (entry.data_offsets.1 - entry.data_offsets.0) as u64))
+    }
+
+    /// What most bytes are.
+    pub(in crate::model) fn dtype(&self) -> Dtype {
+        let bytes = |name: &str| self.census().filter(|(dtype, _)| *dtype == name).map(|(_, bytes)| bytes).sum::<u64>();
+        let named = [("BF16", Dtype::Bf16), ("F16", Dtype::F16), ("F32", Dtype::F32)];
+        named.into_iter().max_by_key(|(name, _)| bytes(name)).map_or(Dtype::F32, |(_, dtype)| dtype)
     }
 
     pub(in crate::model) fn names(&self) -> impl Iterator<Item = &str> {
