@@ -32,10 +32,9 @@ struct PrefillArguments {
 
 template <typename C, int D>
 struct PrefillShared {
-    /// Positions of a tile: as many as let two of them fit, and scores in registers.
-    static constexpr uint32_t FIT = SHARED_BYTES / (2 * ROW<C, D> * sizeof(C));
-    static constexpr uint32_t POSITIONS = sizeof(C) == 4 ? 16 : FIT >= 64 ? 64 : 32;
-    static_assert(FIT >= POSITIONS);
+    /// Positions of a tile. At 256 dimensions the sums and the queries alone take three quarters of the registers.
+    static constexpr uint32_t POSITIONS = sizeof(C) == 4 || D > 128 ? 16 : 64;
+    static_assert(2 * POSITIONS * ROW<C, D> * sizeof(C) <= SHARED_BYTES);
 
     alignas(16) C keys[POSITIONS * ROW<C, D>];
     alignas(16) C values[POSITIONS * ROW<C, D>];
