@@ -168,7 +168,8 @@ __device__ inline void prefill(const PrefillArguments<A, C>& given) {
         const uint32_t row = tile.begin + mine / heads;
         const uint32_t head = kv_head * given.group + first + mine % heads;
         const bool there = row < tile.end;
-        const size_t at = ((static_cast<size_t>(given.starts[tile.sequence]) + row) * all_heads + head) * given.head_dim;
+        const size_t packed = given.starts[tile.sequence] + row;
+        const size_t at = (packed * all_heads + head) * given.head_dim;
         rows.at[half] = there ? given.q + at : nullptr;
         out[half] = there ? given.out + at : nullptr;
         const uint32_t position = tile.position(row);
@@ -196,7 +197,7 @@ __device__ inline void prefill(const PrefillArguments<A, C>& given) {
 }  // namespace forebay
 
 #define FOREBAY_DEFINE_PREFILL(a, A, c, C, D)                                                                          \
-    extern "C" __global__ __launch_bounds__(FOREBAY_PREFILL_THREADS, 1) FOREBAY_PREFILL(a, A, c, C, D) {                  \
+    extern "C" __global__ __launch_bounds__(FOREBAY_PREFILL_THREADS, 1) FOREBAY_PREFILL(a, A, c, C, D) {               \
         forebay::prefill<A, C, D>({q, k_cache, v_cache, block_tables, contexts, starts, tiles, out, kv_heads, group,   \
                                    head_dim, block_size, max_blocks, {scale, cap}, window, causal});                   \
     }
