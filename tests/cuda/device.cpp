@@ -1,10 +1,11 @@
-//! A device behind a pipe: arrays and launches come in on standard input, as tests/it/cuda_kernels/device.rs writes them.
+//! A device behind a pipe: arrays and launches come in on standard input, as tests/it/cuda_kernels/device.rs writes
+//! them.
 //!
 //! Commands are one byte, numbers little-endian:
 //! - `A` u64 length, bytes: an array of its own, exactly as long, so that the address sanitizer sees what lies outside
 //! - `R` u64 array: answers with its bytes
-//! - `L` u64 length, name; u32 grid x, y, z; u32 threads; u64 seed; u64 count, u64 each: arrays by the order in which they
-//!   came, all ones for a null pointer, floats and doubles by their bits. Answers with one byte when done
+//! - `L` u64 length, name; u32 grid x, y, z; u32 threads; u64 seed; u64 count, u64 each: arrays by the order in which
+//!   they came, all ones for a null pointer, floats and doubles by their bits. Answers with one byte when done
 //! - `C` forgets all arrays
 
 #include <cstdio>

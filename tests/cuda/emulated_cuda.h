@@ -1,8 +1,8 @@
 //! CUDA's words on a CPU, as far as src/kernels/cuda uses them: what `types.cuh` includes where nvcc does not compile.
 //!
-//! The threads of a block are fibers (`fibers.cpp`): one runs until it meets others, at a barrier or an exchange between
-//! the lanes of a warp, and who runs next is drawn from a seed. So code that lacks a barrier gives different numbers under
-//! different seeds, and a thread that stays away from a barrier is an error.
+//! The threads of a block are fibers (`fibers.cpp`): one runs until it meets others, at a barrier or an exchange
+//! between the lanes of a warp, and who runs next is drawn from a seed. So code that lacks a barrier gives different
+//! numbers under different seeds, and a thread that stays away from a barrier is an error.
 #pragma once
 
 #include <cmath>

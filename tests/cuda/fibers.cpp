@@ -91,7 +91,7 @@ Waits run_warp(uint32_t first, uint32_t lanes) {
     }
     const Waits waits = block.fibers[first]->waits;
     for (uint32_t lane = 1; lane < lanes; lane++) {
-        if (block.fibers[first + lane]->waits != waits) fail("lanes of a warp wait at different barriers, or have left");
+        if (block.fibers[first + lane]->waits != waits) fail("lanes of a warp wait at different barriers, or left");
     }
     return waits;
 }

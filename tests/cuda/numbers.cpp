@@ -9,7 +9,8 @@ static float half_value(uint16_t bits) {
     const int exponent = bits >> 10 & 31, fraction = bits & 1023;
     const float sign = bits >> 15 ? -1.0f : 1.0f;
     if (exponent == 31) return fraction ? NAN : sign * INFINITY;
-    return sign * (exponent == 0 ? std::ldexp(float(fraction), -24) : std::ldexp(float(fraction + 1024), exponent - 25));
+    if (exponent == 0) return sign * std::ldexp(float(fraction), -24);
+    return sign * std::ldexp(float(fraction + 1024), exponent - 25);
 }
 
 float __half2float(__half x) {

@@ -1,5 +1,5 @@
-//! Switching between stacks. swapcontext(3) does it anywhere, but asks the kernel for the signal mask at each switch, and a
-//! test makes hundreds of millions of them.
+//! Switching between stacks. swapcontext(3) does it anywhere, but asks the kernel for the signal mask at each switch,
+//! and a test makes hundreds of millions of them.
 #pragma once
 
 #include <cstddef>

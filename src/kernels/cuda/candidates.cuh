@@ -1,9 +1,9 @@
 //! The tokens that may be drawn, their weights, and sums over them that no order of threads can change.
 //!
-//! Weights are fixed-point, so that sums are exact: that is what makes atomics deterministic. Where this may differ from
-//! src/sampling, which computes in f64: a weight below 2^-39 of the highest is none; tokens whose logits differ by less
-//! than 2^-26, or are both more than 64 below the highest, are ordered by their ids; and a number drawn, or a limit set,
-//! within about 1e-6 of the boundary between two tokens may fall to the other.
+//! Weights are fixed-point, so that sums are exact: that is what makes atomics deterministic. Where this may differ
+//! from src/sampling, which computes in f64: a weight below 2^-39 of the highest is none; tokens whose logits differ by
+//! less than 2^-26, or are both more than 64 below the highest, are ordered by their ids; and a number drawn, or a
+//! limit set, within about 1e-6 of the boundary between two tokens may fall to the other.
 #pragma once
 
 #include "launches.h"

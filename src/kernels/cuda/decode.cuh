@@ -1,8 +1,9 @@
 //! Attention of one query row per sequence: bound by how fast keys and values arrive.
 //!
-//! A block takes one range of positions of one KV head, and the heads of the group as the rows of a tensor-core tile, so
-//! that each key is read once. Its warps work on slices of their own (slice `i` belongs to warp `i % warps`, by absolute
-//! position) with buffers of their own, and meet only at the end: while one computes, the others' copies are under way.
+//! A block takes one range of positions of one KV head, and the heads of the group as the rows of a tensor-core tile,
+//! so that each key is read once. Its warps work on slices of their own (slice `i` belongs to warp `i % warps`, by
+//! absolute position) with buffers of their own, and meet only at the end: while one computes, the others' copies are
+//! under way.
 #pragma once
 
 #include "fragments.cuh"
@@ -107,7 +108,8 @@ __device__ inline void decode_slices(
 
 /// Adds the warps' sums up in `merge`, in their order, beside the highest of their maxima.
 template <int D>
-__device__ inline void merge_warps(DecodeMerge<D>& merge, Softmax<D>& softmax, uint32_t warps, uint32_t warp, uint32_t lane) {
+__device__ inline void merge_warps(
+    DecodeMerge<D>& merge, Softmax<D>& softmax, uint32_t warps, uint32_t warp, uint32_t lane) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const float weight = row_sum(softmax.weight[half]);
@@ -123,7 +125,8 @@ __device__ inline void merge_warps(DecodeMerge<D>& merge, Softmax<D>& softmax, u
         float highest = MINUS_INFINITY;
         for (uint32_t other = 0; other < warps; other++) highest = fmaxf(highest, merge.maximum[other][row]);
         // A warp that saw nothing has sums of zero, whatever they are multiplied by.
-        softmax.scale_row(half, softmax.maximum[half] == MINUS_INFINITY ? 0.0f : exp2f(softmax.maximum[half] - highest));
+        const float own = softmax.maximum[half];
+        softmax.scale_row(half, own == MINUS_INFINITY ? 0.0f : exp2f(own - highest));
     }
     for (uint32_t turn = 0; turn < warps; turn++) {
         if (warp == turn) {
@@ -206,13 +209,14 @@ __device__ inline void decode(const DecodeArguments<A, C>& given) {
     DecodeMerge<D>& merge = *reinterpret_cast<DecodeMerge<D>*>(memory);
     merge_warps(merge, softmax, Shared::WARPS, warp, lane);
     const size_t split = (static_cast<size_t>(blockIdx.z) * all_heads + head) * gridDim.x + blockIdx.x;
-    write_split(merge, given.partial + split * given.head_dim, given.stats + split * 2, heads, given.head_dim, Shared::WARPS);
+    float* partial = given.partial + split * given.head_dim;
+    write_split(merge, partial, given.stats + split * 2, heads, given.head_dim, Shared::WARPS);
 }
 
 }  // namespace forebay
 
 #define FOREBAY_DEFINE_DECODE(a, A, c, C, D)                                                                           \
-    extern "C" __global__ __launch_bounds__(FOREBAY_DECODE_THREADS, 1) FOREBAY_DECODE(a, A, c, C, D) {                    \
+    extern "C" __global__ __launch_bounds__(FOREBAY_DECODE_THREADS, 1) FOREBAY_DECODE(a, A, c, C, D) {                 \
         forebay::decode<A, C, D>({q, k_cache, v_cache, block_tables, contexts, starts, items, partial, stats,          \
                                   kv_heads, group, head_dim, block_size, max_blocks, split_len, {scale, cap},          \
                                   window});                                                                            \

@@ -1,10 +1,11 @@
 //! Sixteen query rows against a tile of keys and values, by one warp: scores, online softmax, weighted sums.
 //!
 //! Matrices are spread over the warp as the tensor cores' accumulators are: of each 16x8 part, lane `l` has the columns
-//! `2 * (l % 4)` and the next, of rows `l / 4` (numbers 0 and 1) and `l / 4 + 8` (numbers 2 and 3). On f32 caches the same
-//! lanes compute the same numbers by plain multiply-adds, for there the products must not be rounded.
+//! `2 * (l % 4)` and the next, of rows `l / 4` (numbers 0 and 1) and `l / 4 + 8` (numbers 2 and 3). On f32 caches the
+//! same lanes compute the same numbers by plain multiply-adds, for there the products must not be rounded.
 //!
-//! The online softmax is that of Milakov and Gimelshein (2018), the order of loops that of Dao (FlashAttention-2, 2023).
+//! The online softmax is that of Milakov and Gimelshein (2018), the order of loops that of Dao (FlashAttention-2,
+//! 2023).
 #pragma once
 
 #include "paged.cuh"
@@ -199,8 +200,8 @@ struct Softmax {
         weight[0] = weight[1] = 0.0f;
     }
 
-    /// Turns scores into weights beside the new maximum, and what was summed before with them. A tile in which a row sees
-    /// nothing (all of it -inf) leaves that row's bits alone.
+    /// Turns scores into weights beside the new maximum, and what was summed before with them. A tile in which a row
+    /// sees nothing (all of it -inf) leaves that row's bits alone.
     template <int N>
     __device__ void take(Fragment<N>& scores) {
 #pragma unroll

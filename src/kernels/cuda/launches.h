@@ -2,10 +2,10 @@
 //!
 //! What holds for all of them:
 //! - `extern "C"`, no dynamic shared memory (0 bytes at every launch), no host synchronisation, no allocation.
-//! - Arrays are contiguous, on the device, and aligned to 16 bytes; `head_dim` is a multiple of 8 and at most the `D` of
-//!   the kernel's name. Scalars are `uint32_t` or `float`, offsets are 64 bits wide inside.
-//! - A file is a module. `paged_decode_*` and `paged_prefill_*` lie in `decode_{c}.cu` and `prefill_{c}.cu`, the others in
-//!   `store.cu`, `combine.cu`, `norm.cu`, `rope.cu`, `gate.cu` and `sample.cu`.
+//! - Arrays are contiguous, on the device, and aligned to 16 bytes; `head_dim` is a multiple of 8 and at most the `D`
+//!   of the kernel's name. Scalars are `uint32_t` or `float`, offsets are 64 bits wide inside.
+//! - A file is a module. `paged_decode_*` and `paged_prefill_*` lie in `decode_{c}.cu` and `prefill_{c}.cu`, the others
+//!   in `store.cu`, `combine.cu`, `norm.cu`, `rope.cu`, `gate.cu` and `sample.cu`.
 //! - {a} is the type of activations, {c} that of the caches: f32, f16, bf16. Arithmetic is in f32; on 16-bit caches the
 //!   products of attention run on tensor cores, which take queries and probabilities rounded to {c}.
 //! - `group` is `heads / kv_heads`. Query head `h` reads the cache's head `h / group`.
@@ -13,8 +13,8 @@
 //!   `contexts[s] - (starts[s + 1] - starts[s]) + (r - starts[s])`. It sees position `j` where `j < contexts[s]`, and
 //!   `j <= position` if `causal`, and `j + window > position` if `window` is not 0.
 //! - Scores are `q.k * scale`, then `cap * tanh(score / cap)` if `cap` is not 0.
-//! - What a row gives depends, bit for bit, on that row, its cache and the scalars only: not on the grid's size, on other
-//!   rows, or on where they lie.
+//! - What a row gives depends, bit for bit, on that row, its cache and the scalars only: not on the grid's size, on
+//!   other rows, or on where they lie. Decode and prefill sum in different orders, so the two may differ in last bits.
 #pragma once
 
 #include "types.cuh"
@@ -34,7 +34,8 @@
 // `split_len` is a multiple of this. 256 is a good value, and must be the same in every step of a server: it decides
 // where sums are cut.
 #define FOREBAY_SPLIT_UNIT 64
-// Norms of groups no wider than this take a warp each, `FOREBAY_NORM_THREADS / 32` groups to a block; wider ones a block.
+// Norms of groups no wider than this take a warp each, `FOREBAY_NORM_THREADS / 32` groups to a block; wider ones a
+// block.
 #define FOREBAY_NORM_WARP_WIDTH 1024
 
 // Writes rows of keys and values to their slots of both caches, converting.
@@ -49,8 +50,8 @@
 // Attention of sequences with a chunk of one row, one range of positions of one KV head at a time.
 //
 // Grid (splits, kv_heads * ceil(group / FOREBAY_DECODE_HEADS), N), block FOREBAY_DECODE_THREADS.
-// splits >= ceil(max(contexts) / split_len); blocks of ranges behind a context, or before its window, return at once, so
-// a captured graph may take the longest context's. A sequence whose context is 0 is padding.
+// splits >= ceil(max(contexts) / split_len); blocks of ranges behind a context, or before its window, return at once,
+// so a captured graph may take the longest context's. A sequence whose context is 0 is padding.
 //   q                {a} [T, heads, head_dim]
 //   k_cache, v_cache {c} [num_blocks, block_size, kv_heads, head_dim], block_size a multiple of 16
 //   block_tables     u32 [S, max_blocks]

@@ -1,7 +1,7 @@
 //! `rms_norm_*`: root-mean-square normalisation (Zhang and Sennrich, 2019), with the residual sum before it.
 //!
-//! A thread meets the same numbers in both passes, so the second finds them in the first-level cache, and `out` and `sum`
-//! may be the inputs.
+//! A thread meets the same numbers in both passes, so the second finds them in the first-level cache, and `out` and
+//! `sum` may be the inputs.
 
 #include "launches.h"
 

@@ -47,8 +47,9 @@ struct HeadCache {
     }
 };
 
-/// Begins to copy a slice of the keys or the values, `[SLICE, ROW]` from slot `slot` on, as thread `thread` of `THREADS`. What lies outside `live` (counted from the
-/// slice's begin) becomes zero, as do the lanes behind `head_dim`: stale memory may hold NaN, and 0 * NaN is NaN.
+/// Begins to copy a slice of the keys or the values, `[SLICE, ROW]` from slot `slot` on, as thread `thread` of
+/// `THREADS`. What lies outside `live` (counted from the slice's begin) becomes zero, as do the lanes behind
+/// `head_dim`: stale memory may hold NaN, and 0 * NaN is NaN.
 template <typename C, int D, uint32_t THREADS>
 __device__ inline void copy_slice(
     C* shared, const C* all, uint32_t slot, const HeadCache<C>& cache, Range live, uint32_t thread) {

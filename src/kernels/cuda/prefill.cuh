@@ -32,10 +32,9 @@ struct PrefillArguments {
 
 template <typename C, int D>
 struct PrefillShared {
-    /// Positions of a tile: as many as let two of them fit, and scores in registers.
-    static constexpr uint32_t FIT = SHARED_BYTES / (2 * ROW<C, D> * sizeof(C));
-    static constexpr uint32_t POSITIONS = sizeof(C) == 4 ? 16 : FIT >= 64 ? 64 : 32;
-    static_assert(FIT >= POSITIONS);
+    /// Positions of a tile. At 256 dimensions the sums and the queries alone take three quarters of the registers.
+    static constexpr uint32_t POSITIONS = sizeof(C) == 4 || D > 128 ? 16 : 64;
+    static_assert(2 * POSITIONS * ROW<C, D> * sizeof(C) <= SHARED_BYTES);
 
     alignas(16) C keys[POSITIONS * ROW<C, D>];
     alignas(16) C values[POSITIONS * ROW<C, D>];
@@ -169,7 +168,8 @@ __device__ inline void prefill(const PrefillArguments<A, C>& given) {
         const uint32_t row = tile.begin + mine / heads;
         const uint32_t head = kv_head * given.group + first + mine % heads;
         const bool there = row < tile.end;
-        const size_t at = ((static_cast<size_t>(given.starts[tile.sequence]) + row) * all_heads + head) * given.head_dim;
+        const size_t packed = given.starts[tile.sequence] + row;
+        const size_t at = (packed * all_heads + head) * given.head_dim;
         rows.at[half] = there ? given.q + at : nullptr;
         out[half] = there ? given.out + at : nullptr;
         const uint32_t position = tile.position(row);
@@ -197,7 +197,7 @@ __device__ inline void prefill(const PrefillArguments<A, C>& given) {
 }  // namespace forebay
 
 #define FOREBAY_DEFINE_PREFILL(a, A, c, C, D)                                                                          \
-    extern "C" __global__ __launch_bounds__(FOREBAY_PREFILL_THREADS, 1) FOREBAY_PREFILL(a, A, c, C, D) {                  \
+    extern "C" __global__ __launch_bounds__(FOREBAY_PREFILL_THREADS, 1) FOREBAY_PREFILL(a, A, c, C, D) {               \
         forebay::prefill<A, C, D>({q, k_cache, v_cache, block_tables, contexts, starts, tiles, out, kv_heads, group,   \
                                    head_dim, block_size, max_blocks, {scale, cap}, window, causal});                   \
     }

@@ -67,7 +67,7 @@ __device__ inline uint32_t draw(Candidates<A> candidates, uint32_t top_k, float 
 }  // namespace forebay
 
 #define FOREBAY_DEFINE_SAMPLE(M, a, A)                                                                                 \
-    extern "C" __global__ __launch_bounds__(FOREBAY_SAMPLE_THREADS, 1) FOREBAY_SAMPLE(a, A) {                             \
+    extern "C" __global__ __launch_bounds__(FOREBAY_SAMPLE_THREADS, 1) FOREBAY_SAMPLE(a, A) {                          \
         const uint32_t row = blockIdx.x;                                                                               \
         const A* of = logits + static_cast<size_t>(rows[row]) * vocab;                                                 \
         uint32_t token = forebay::greedy(of, vocab);                                                                   \

@@ -65,14 +65,14 @@ fn draws_are_those_of_src_sampling() {
     ];
     for kind in KINDS {
         // 16-bit logits have many ties.
-        for vocab in [1, 33, 1000, 5003] {
+        for vocab in [1, 33, 1000, 3001] {
             let rows: Vec<Vec<f32>> = (0..2).map(|row| logits(kind, vocab, row * 31 + vocab as u64)).collect();
             let each = |(index, params): (usize, &SamplingParams)| Draw {
                 row: index % 2,
                 params: SamplingParams { seed: index as u64, ..*params },
                 position: vocab as u32 + index as u32,
             };
-            let draws: Vec<Draw> = settings.iter().cycle().take(30).enumerate().map(each).collect();
+            let draws: Vec<Draw> = settings.iter().cycle().take(20).enumerate().map(each).collect();
             device.seed = vocab as u64;
             let found = drawn(&mut device, kind, &rows.concat(), vocab, &draws);
             for (draw, token) in draws.iter().zip(found) {
