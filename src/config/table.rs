@@ -76,7 +76,12 @@ pub const KEYS: &[Key] = &[
         Kind::Duration { min_ms: 0, max_ms: HOUR },
         "told to end, take requests for so long, not ready, before queued ones are refused: as long as routers need to notice",
     ),
-    key("server.stream_hold", "15s", Kind::Duration { min_ms: 0, max_ms: HOUR }, "queued streams say nothing yet"),
+    key(
+        "server.stream_hold",
+        "15s",
+        Kind::Duration { min_ms: 0, max_ms: HOUR },
+        "for so long a queued stream has no status, so that what ends it there has one of its own; then come pings",
+    ),
     key(
         "server.trusted_proxies",
         "127.0.0.0/8,::1/128",

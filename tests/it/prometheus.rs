@@ -345,7 +345,7 @@ async fn prometheus_reads_us_and_answers_every_query_that_we_ship() {
         .into_iter()
         .map(|rule| (rule["name"].as_str().unwrap().to_owned(), rule["query"].as_str().unwrap().to_owned()))
         .collect();
-    assert_eq!(alerts.len(), 13);
+    assert_eq!(alerts.len(), 14);
     for rule in rules(&answer) {
         let broken = rule["name"].as_str().unwrap().contains("NotConserved");
         assert!(!broken || rule["state"] == "inactive", "{rule}");
