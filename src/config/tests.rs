@@ -117,6 +117,7 @@ fn bad_values_name_the_key_the_place_and_the_range() {
         ("logging.format", "xml"),
         ("workers.count", "65"),
         ("workers.upstreams", "http://a:1, host:8000"),
+        ("tracing.otlp_endpoint", "grpc://a:4317"),
         ("workers.balancer", "random"),
         ("workers.latency_variance", "NaN"),
         ("health.check_interval", "5"),
@@ -155,6 +156,17 @@ fn how_many_loops_there_are_follows_from_what_answers() {
     assert!(nobody.contains("workers.count"), "{nobody}");
     let loaded = load_all(None, &[upstreams], &[]).unwrap();
     assert_eq!(loaded.config.workers.upstreams, ["http://a:1", "http://b:2"]);
+}
+
+#[test]
+fn other_servers_may_be_asked_over_tls() {
+    let variables = [
+        ("FOREBAY__WORKERS__UPSTREAMS", "https://a/v1,http://b:2"),
+        ("FOREBAY__TRACING__OTLP_ENDPOINT", "https://collector:4318"),
+    ];
+    let config = load_all(None, &variables, &[]).unwrap().config;
+    assert_eq!(config.workers.upstreams, ["https://a", "http://b:2"]);
+    assert_eq!(config.tracing.endpoint.as_deref(), Some("https://collector:4318"));
 }
 
 #[test]

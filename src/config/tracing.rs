@@ -15,8 +15,8 @@ pub struct TracingConfig {
 pub fn config(read: &Reader) -> Result<TracingConfig, ConfigError> {
     const KEY: &str = "tracing.otlp_endpoint";
     let endpoint = Some(read.text(KEY)).filter(|url| !url.is_empty());
-    if endpoint.is_some_and(|url| !url.starts_with("http://")) {
-        return Err(read.refuse(KEY, "a URL that begins with http://, without TLS".into()));
+    if endpoint.is_some_and(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
+        return Err(read.refuse(KEY, "a URL that begins with http:// or https://".into()));
     }
     Ok(TracingConfig { endpoint: endpoint.map(str::to_owned), sample: read.number("tracing.sample")? })
 }
