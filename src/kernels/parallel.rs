@@ -154,6 +154,24 @@ impl<'a> Columns<'a> {
         (unsafe { self.start.add(t * self.outputs + column) }, self.outputs - column)
     }
 
+    /// One output.
+    pub fn set(&self, t: usize, column: usize, y: f32) {
+        // SAFETY: `place` is inside, and nobody else touches it meanwhile.
+        unsafe { self.place(t, column).0.write(y) }
+    }
+
+    /// Row `t` from `column` on.
+    ///
+    /// # Panics
+    /// When the row ends before the numbers do.
+    pub fn write_each(&self, t: usize, column: usize, y: impl ExactSizeIterator<Item = f32>) {
+        let (place, count) = self.place(t, column);
+        assert!(y.len() <= count, "{} numbers where {count} are left", y.len());
+        // SAFETY: `place` gave room for `count` numbers, which nobody else touches meanwhile.
+        let out = unsafe { std::slice::from_raw_parts_mut(place, y.len()) };
+        out.iter_mut().zip(y).for_each(|(out, y)| *out = y);
+    }
+
     /// Row `t` from `column` on; numbers beyond its end are dropped.
     pub fn write(&self, t: usize, column: usize, y: &[f32]) {
         let (place, count) = self.place(t, column);

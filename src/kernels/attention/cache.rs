@@ -9,7 +9,6 @@
 #![allow(unsafe_code)] // rows of one step are written by several threads, each to slots of its own
 
 use std::ops::Range;
-use std::slice::ChunksExact;
 
 use super::super::isa::Isa;
 use super::super::lanes::LANES;
@@ -179,21 +178,19 @@ impl Cache {
         strip_of(self.geometry.block_size)
     }
 
-    /// The strip that holds `offset` of a block.
-    pub(super) fn key_strip(&self, block: u32, kv_head: usize, offset: usize) -> &[u8] {
+    /// The strip that holds `offset` of a block: keys, and rows of values.
+    pub(super) fn strips(&self, block: u32, kv_head: usize, offset: usize) -> (&[u8], &[u8]) {
         let Geometry { block_size, kv_heads, head_dim, .. } = self.geometry;
         let strip = self.strip();
-        let bytes = self.dtype.key_bytes(head_dim);
         let start = (block as usize * kv_heads + kv_head) * block_size + offset / strip * strip;
-        &self.keys[start * bytes..][..strip * bytes]
+        let (key, value) = (self.dtype.key_bytes(head_dim), self.dtype.value_bytes(head_dim));
+        (&self.keys[start * key..][..strip * key], &self.values[start * value..][..strip * value])
     }
 
-    /// The values at `offsets` of a block.
-    pub(super) fn value_rows(&self, block: u32, kv_head: usize, offsets: Range<usize>) -> ChunksExact<'_, u8> {
-        let Geometry { block_size, kv_heads, head_dim, .. } = self.geometry;
-        let bytes = self.dtype.value_bytes(head_dim);
-        let first = (block as usize * kv_heads + kv_head) * block_size;
-        self.values[(first + offsets.start) * bytes..(first + offsets.end) * bytes].chunks_exact(bytes)
+    /// The values at `offset` of a block.
+    pub(super) fn value_row(&self, block: u32, kv_head: usize, offset: usize) -> &[u8] {
+        let bytes = self.dtype.value_bytes(self.geometry.head_dim);
+        &self.strips(block, kv_head, offset).1[offset % self.strip() * bytes..][..bytes]
     }
 }
 

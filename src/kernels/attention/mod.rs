@@ -1,6 +1,6 @@
 //! Attention that reads keys and values where they lie: through block tables, in the paged cache.
 //!
-//! Each (token, head) is computed over its positions in ascending order: a softmax that goes on from one tile of 32
+//! Each (token, head) is computed over its positions in ascending order: a softmax that goes on from one tile of 64
 //! positions to the next (Milakov and Gimelshein, 2018; Dao et al., 2022), begun anew in every [`RANGE`] and joined in
 //! ascending order. Tiles and ranges are cut at absolute positions, so the result depends on the token's own past only;
 //! which blocks hold it, who else is in the step, how the prompt was cut and how many threads share the ranges leave no
@@ -12,14 +12,18 @@
 mod block;
 mod cache;
 mod element;
+mod places;
+mod scores;
+mod values;
 mod write;
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 use super::isa::Isa;
-use super::parallel::{Columns, for_each_chunk, for_each_index, threads};
+use super::parallel::{Columns, for_each_chunk, for_each_range, threads};
 use block::{Partial, ROWS, Scratch, Work};
+use places::{Places, STRIPS};
 
 pub use cache::{Cache, Geometry, KvDtype};
 
@@ -105,7 +109,10 @@ pub fn attention_on(isa: Isa, queries: &Queries, cache: &Cache, shape: &Shape, o
         if ranges > 1 && units < 4 * threads() {
             job.split(units, ranges, cost, partials);
         } else {
-            for_each_index(units, cost, |unit| with_scratch(|scratch| job.whole(unit, scratch)));
+            // Ranges, for a unit asks memory for the next one's keys.
+            for_each_range(units, 1, cost, |units| {
+                with_scratch(|scratch| units.for_each(|unit| job.whole(unit, scratch)))
+            });
         }
     });
 }
@@ -218,6 +225,25 @@ impl Job<'_> {
         }
     }
 
+    /// The keys that a unit begins with from `position` on; the next unit's where it sees no more.
+    fn next(&self, unit: usize, sees: &[Range<usize>], position: usize) -> Option<[*const u8; STRIPS]> {
+        let keys = |unit: usize, position: usize| {
+            let (block, kv_head) = self.place(unit);
+            Places::keys(self.cache, &self.tables[self.chunks[block.chunk].table.clone()], kv_head, position)
+        };
+        if sees.last().is_some_and(|sees| position < sees.end) {
+            return keys(unit, position);
+        }
+        let next = unit + 1;
+        if next == self.blocks.len() * self.cache.geometry.kv_heads {
+            return None;
+        }
+        let (block, _) = self.place(next);
+        let chunk = &self.chunks[block.chunk];
+        let position = chunk.position + block.row;
+        keys(next, self.shape.span(position, position + 1).start)
+    }
+
     /// Where the query of a token of the block and a head of the group starts: row and column.
     fn query(&self, unit: usize, token: usize, head: usize) -> (usize, usize) {
         let (block, kv_head) = self.place(unit);
@@ -249,6 +275,7 @@ impl Job<'_> {
             range: index * RANGE..(index + 1) * RANGE,
             scale: self.shape.scale,
             cap: self.shape.cap,
+            next: self.next(unit, sees, (index + 1) * RANGE),
         };
         block::range_on(self.isa, &work, scratch);
     }
@@ -256,15 +283,11 @@ impl Job<'_> {
     fn write(&self, unit: usize, heads: &Range<usize>, rows: usize, total: &Partial) {
         let head_dim = self.cache.geometry.head_dim;
         let width = total.out.len() / ROWS;
-        let mut y = [0.0f32; 16];
         for index in 0..rows {
             let (row, column) = self.query(unit, index / heads.len(), heads.start + index % heads.len());
             let scale = 1.0 / total.sum[index];
             let out = &total.out[index * width..][..head_dim];
-            for (part, out) in out.chunks(y.len()).enumerate() {
-                y.iter_mut().zip(out).for_each(|(y, out)| *y = out * scale);
-                self.out.write(row, column + part * y.len(), &y[..out.len()]);
-            }
+            self.out.write_each(row, column, out.iter().map(|x| x * scale));
         }
     }
 }

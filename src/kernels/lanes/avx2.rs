@@ -20,7 +20,7 @@ macro_rules! op {
 }
 
 impl Lanes for Avx2 {
-    const ROWS: usize = 2;
+    const SUMS: usize = 4;
 
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {

@@ -20,7 +20,7 @@ macro_rules! op {
 }
 
 impl Lanes for Avx512 {
-    const ROWS: usize = 8;
+    const SUMS: usize = 16;
 
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
@@ -43,7 +43,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn load_f16(at: *const u16) -> Avx512 {
         // SAFETY: as the caller promises.
-        Avx512(unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) })
+        Avx512(unsafe { _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(at.cast())) })
     }
 
     #[inline(always)]

@@ -26,8 +26,8 @@ pub(super) const LANES: usize = 16;
 /// All functions: the processor has the implementation's instructions, and pointers point at sixteen readable (writable)
 /// numbers of their kind, at any alignment.
 pub(super) trait Lanes: Copy {
-    /// Rows that a kernel should take together, two values of sums each, so that they stay in registers.
-    const ROWS: usize;
+    /// Sums that a kernel should keep at once, so that they stay in registers.
+    const SUMS: usize;
 
     /// Asks for what will be read soon; `at` may point anywhere.
     unsafe fn prefetch(at: *const u8);

@@ -16,7 +16,7 @@ impl Scalar {
 }
 
 impl Lanes for Scalar {
-    const ROWS: usize = 1;
+    const SUMS: usize = 2;
 
     #[inline(always)]
     unsafe fn prefetch(_at: *const u8) {}

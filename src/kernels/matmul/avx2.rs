@@ -91,7 +91,7 @@ fn tile<L: Load, const R: usize, const C: usize>(job: &Job, row: usize, column: 
     }
     for r in 0..R {
         for c in 0..C {
-            job.out.write(row + r, column + c, &[tree(sums[r][c])]);
+            job.out.set(row + r, column + c, tree(sums[r][c]));
         }
     }
 }

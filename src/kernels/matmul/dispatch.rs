@@ -23,7 +23,7 @@ pub(super) fn block(isa: Isa, job: &Job, columns: Range<usize>) {
             for column in columns {
                 let weight = &job.weight[column * row_bytes..][..row_bytes];
                 for (row, x) in job.x.chunks_exact(job.inputs).enumerate() {
-                    job.out.write(row, column, &[scalar::dot(x, job.numbers, weight)]);
+                    job.out.set(row, column, scalar::dot(x, job.numbers, weight));
                 }
             }
         }

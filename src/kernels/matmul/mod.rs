@@ -23,8 +23,8 @@ use super::parallel::{Columns, for_each_range};
 
 /// Weight bytes per block: about half of a small second-level cache.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Weight rows that the widest tile takes together.
-const TOGETHER: usize = 4;
+/// A multiple of the weight rows that tiles take together: three or four.
+const TOGETHER: usize = 12;
 
 /// Weights that kernels read as they are, little end first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

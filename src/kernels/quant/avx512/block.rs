@@ -13,13 +13,15 @@ pub(super) struct Weights<'a, const P: usize> {
     pub index: usize,
     pub codes: [&'a [u8]; P],
     pub scales: [&'a [GroupScales]; P],
+    /// Codes of the panels after.
+    pub next: [*const u8; P],
 }
 
 /// All rows, cut into blocks.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn rows<L: Load, S: Sums, const P: usize>(job: &Job, weights: &Weights<P>) {
     // Sums in registers: one of integers and one of floats per row and panel.
-    let most = if P == 1 { 8 } else { 6 };
+    let most = 8;
     for range in blocks(job.rows.count(), most) {
         match range.len() {
             1 => block::<L, S, 1, P>(job, weights, range.start),
@@ -43,6 +45,12 @@ fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &
     let x = &job.rows.codes[range.start * GROUP..range.end * GROUP];
     let scales = &job.rows.scales[range.clone()];
     let terms = &job.terms[range];
+    // Stores are done in order: one that waits for memory would keep those of sums that leave the registers.
+    for r in 0..R {
+        for p in 0..P {
+            _mm_prefetch::<_MM_HINT_ET0>(job.out.place(start + r, (weights.index + p) * PANEL).0.cast());
+        }
+    }
     for p in 0..P {
         assert!(weights.codes[p].len() == groups * L::BYTES && weights.scales[p].len() == groups, "a panel's length");
     }
@@ -58,10 +66,16 @@ fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &
                     first[r] = [_mm512_set1_epi32(*terms.as_ptr().add(r * groups + g)); P];
                 }
             }
-            if P == 1 {
-                let ahead = weights.codes[0].as_ptr().wrapping_add(g * L::BYTES + AHEAD);
-                for line in 0..L::BYTES / 64 {
-                    _mm_prefetch::<_MM_HINT_T2>(ahead.wrapping_add(64 * line).cast());
+            if !L::UNPACKED {
+                for p in 0..P {
+                    let g = g + AHEAD / L::BYTES;
+                    let ahead = match g < groups {
+                        true => weights.codes[p].as_ptr().wrapping_add(g * L::BYTES),
+                        false => weights.next[p].wrapping_add((g - groups) * L::BYTES),
+                    };
+                    for line in 0..L::BYTES / 64 {
+                        _mm_prefetch::<_MM_HINT_T2>(ahead.wrapping_add(64 * line).cast());
+                    }
                 }
             }
             for j in 0..4 {

@@ -79,6 +79,10 @@ fn widen<L: Load>(offset: u8, groups: &[u8], out: &mut [GroupCodes]) {
 pub(in super::super) trait Load {
     /// Of one group.
     const BYTES: usize;
+    /// No code is larger.
+    const LARGEST: usize;
+    /// Whether they were unpacked just before, and are in the caches.
+    const UNPACKED: bool = false;
 
     /// Codes of inputs `4·j..` and `16 + 4·j..`, four of each of the 16 outputs, as bytes.
     ///
@@ -89,13 +93,14 @@ pub(in super::super) trait Load {
 pub(in super::super) struct Four;
 pub(in super::super) struct Five;
 pub(in super::super) struct Six;
-/// Bytes that were unpacked.
-pub(in super::super) struct Eight;
+/// Bytes that were unpacked, none above `LARGEST`.
+pub(in super::super) struct Wide<const LARGEST: usize>;
 /// Eight bits as they lie in a panel.
 pub(in super::super) struct Signed;
 
 impl Load for Four {
     const BYTES: usize = Codes::Four.bytes();
+    const LARGEST: usize = 15;
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
@@ -109,6 +114,7 @@ impl Load for Four {
 
 impl Load for Five {
     const BYTES: usize = Codes::Five.bytes();
+    const LARGEST: usize = 31;
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
@@ -128,6 +134,7 @@ impl Load for Five {
 
 impl Load for Six {
     const BYTES: usize = Codes::Six.bytes();
+    const LARGEST: usize = 63;
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
@@ -149,8 +156,10 @@ impl Load for Six {
     }
 }
 
-impl Load for Eight {
+impl<const LARGEST: usize> Load for Wide<LARGEST> {
     const BYTES: usize = Codes::Eight.bytes();
+    const LARGEST: usize = LARGEST;
+    const UNPACKED: bool = true;
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
@@ -165,13 +174,14 @@ impl Load for Eight {
 
 impl Load for Signed {
     const BYTES: usize = Codes::Eight.bytes();
+    const LARGEST: usize = 255;
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn quads(group: *const u8, j: usize) -> (__m512i, __m512i) {
         let sign = _mm512_set1_epi8(SIGN as i8);
         // SAFETY: as the caller promises.
-        let (low, high) = unsafe { Eight::quads(group, j) };
+        let (low, high) = unsafe { Wide::<255>::quads(group, j) };
         (_mm512_xor_si512(low, sign), _mm512_xor_si512(high, sign))
     }
 }

@@ -8,48 +8,65 @@
 mod block;
 pub(super) mod load;
 
+use std::arch::x86_64::{_MM_HINT_T2, _mm_prefetch};
 use std::ops::Range;
 
 use super::format::{Codes, Scheme};
 use super::job::{Job, Scratch};
 use block::{Affine, Symmetric, Weights, rows};
-use load::{Eight, Five, Four, Signed};
+use load::{Five, Four, Signed, Wide};
 
 /// Up to this many rows the weights are unpacked inside the block.
 const FEW_ROWS: usize = 32;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Panels that share the rows' loads.
+const PAIR: usize = 2;
+
 /// Computes the outputs of `panels`.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
-    if job.rows.count() <= FEW_ROWS {
-        for index in panels {
-            few_rows(job, index, scratch);
+    let few = job.rows.count() <= FEW_ROWS;
+    let mut index = panels.start;
+    while index + PAIR <= panels.end {
+        if few {
+            few_rows::<PAIR>(job, index, scratch)
+        } else {
+            many_rows::<PAIR>(job, index, scratch)
         }
-    } else {
-        let mut index = panels.start;
-        while index + 2 <= panels.end {
-            many_rows::<2>(job, index, scratch);
-            index += 2;
-        }
-        if index < panels.end {
-            many_rows::<1>(job, index, scratch);
-        }
+        index += PAIR;
+    }
+    if index < panels.end {
+        if few { few_rows::<1>(job, index, scratch) } else { many_rows::<1>(job, index, scratch) }
     }
 }
 
+/// `P` panels, unpacked for each block of rows.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn few_rows(job: &Job, index: usize, scratch: &mut Scratch) {
-    let format = job.panels.format;
-    let (header, codes) = job.panels.panel(index);
-    let groups = job.panels.groups();
-    load::scales(format, header, &mut scratch.scales[..groups]);
-    let weights = Weights::<1> { index, codes: [codes], scales: [&scratch.scales[..groups]] };
+fn few_rows<const P: usize>(job: &Job, index: usize, scratch: &mut Scratch) {
+    let (format, groups) = (job.panels.format, job.panels.groups());
+    let mut weights = Weights::<P> { index, codes: [&[]; P], scales: [&[]; P], next: [std::ptr::null(); P] };
+    let last = job.panels.count() - 1;
+    for (p, scales) in scratch.scales[..P * groups].chunks_exact_mut(groups).enumerate() {
+        let (header, codes) = job.panels.panel(index + p);
+        load::scales(format, header, scales);
+        weights.codes[p] = codes;
+        let (header, codes) = job.panels.panel((index + P + p).min(last));
+        weights.next[p] = codes.as_ptr();
+        for line in header.chunks(LINE) {
+            _mm_prefetch::<_MM_HINT_T2>(line.as_ptr().cast());
+        }
+    }
+    for p in 0..P {
+        weights.scales[p] = &scratch.scales[p * groups..][..groups];
+    }
     match (format.codes, format.scheme) {
-        (Codes::Four, Scheme::Symmetric { .. }) => rows::<Four, Symmetric, 1>(job, &weights),
-        (Codes::Four, _) => rows::<Four, Affine, 1>(job, &weights),
-        (Codes::Five, Scheme::Symmetric { .. }) => rows::<Five, Symmetric, 1>(job, &weights),
-        (Codes::Five, _) => rows::<Five, Affine, 1>(job, &weights),
-        (Codes::Six | Codes::Eight, _) => rows::<Signed, Symmetric, 1>(job, &weights),
+        (Codes::Four, Scheme::Symmetric { .. }) => rows::<Four, Symmetric, P>(job, &weights),
+        (Codes::Four, _) => rows::<Four, Affine, P>(job, &weights),
+        (Codes::Five, Scheme::Symmetric { .. }) => rows::<Five, Symmetric, P>(job, &weights),
+        (Codes::Five, _) => rows::<Five, Affine, P>(job, &weights),
+        (Codes::Six | Codes::Eight, _) => rows::<Signed, Symmetric, P>(job, &weights),
     }
 }
 
@@ -63,13 +80,13 @@ fn many_rows<const P: usize>(job: &Job, index: usize, scratch: &mut Scratch) {
         load::scales(format, header, &mut scratch.scales[p * groups..][..groups]);
         load::codes(format.codes, 0, codes, &mut scratch.codes[p * groups..][..groups]);
     }
-    let mut weights = Weights::<P> { index, codes: [&[]; P], scales: [&[]; P] };
+    let mut weights = Weights::<P> { index, codes: [&[]; P], scales: [&[]; P], next: [std::ptr::null(); P] };
     for p in 0..P {
         weights.codes[p] = bytemuck::cast_slice(&scratch.codes[p * groups..][..groups]);
         weights.scales[p] = &scratch.scales[p * groups..][..groups];
     }
     match format.scheme {
-        Scheme::Symmetric { .. } => rows::<Eight, Symmetric, P>(job, &weights),
-        Scheme::Affine | Scheme::Super { .. } => rows::<Eight, Affine, P>(job, &weights),
+        Scheme::Symmetric { .. } => rows::<Wide<255>, Symmetric, P>(job, &weights),
+        Scheme::Affine | Scheme::Super { .. } => rows::<Wide<255>, Affine, P>(job, &weights),
     }
 }

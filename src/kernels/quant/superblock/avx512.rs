@@ -1,61 +1,109 @@
-//! AVX-512 with VNNI: up to eight rows against a panel, all sums in registers.
+//! AVX-512 with VNNI: up to eight rows against two panels.
 #![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX-512
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::avx512::load::{self, AHEAD, Eight, Five, Four, Load, Six};
+use super::super::avx512::load::{self, Five, Four, Load, Six, Wide};
 use super::super::format::{Codes, GROUP, Header, PANEL};
 use super::super::job::{Job, Scratch, blocks};
 use super::{GROUPS, OFFSET};
 
 /// Up to this many rows codes are unpacked for each block of rows, beyond it once for all.
 const FEW_ROWS: usize = 32;
+/// Rows of a block.
+const MOST: usize = 8;
+/// How many blocks ahead of the products memory is asked for weights.
+const AHEAD: usize = 2;
+/// Panels that share the rows' loads: a product that loads its own operand waits for the ports of loads.
+const PAIR: usize = 2;
+/// Up to this many rows of a block, sums of two panels stay in registers whatever the format.
+const NARROW: usize = 4;
 
 /// Computes the outputs of `panels`.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(in super::super) fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
-    let format = job.panels.format;
-    for index in panels {
-        let (header, codes) = job.panels.panel(index);
-        if job.rows.count() > FEW_ROWS {
-            let wide = &mut scratch.codes[..job.panels.groups()];
-            load::codes(format.codes, 0, codes, wide);
-            let weights = Weights { index, header, codes: bytemuck::cast_slice(wide) };
-            match format.header {
-                Header::SuperAffine => rows::<Eight, true>(job, &weights),
-                _ => rows::<Eight, false>(job, &weights),
-            }
-            continue;
-        }
-        let weights = Weights { index, header, codes };
-        match format.codes {
-            Codes::Four => rows::<Four, true>(job, &weights),
-            Codes::Five => rows::<Five, true>(job, &weights),
-            _ => rows::<Six, false>(job, &weights),
-        }
+    let rows = blocks(job.rows.count(), MOST).map(|rows| rows.len()).max().unwrap_or(0);
+    let pairs = job.panels.format.codes == Codes::Four || rows <= NARROW;
+    let mut index = panels.start;
+    while pairs && index + PAIR <= panels.end {
+        some::<PAIR>(job, index, scratch);
+        index += PAIR;
+    }
+    for index in index..panels.end {
+        some::<1>(job, index, scratch);
     }
 }
 
-struct Weights<'a> {
+/// `P` panels.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn some<const P: usize>(job: &Job, index: usize, scratch: &mut Scratch) {
+    let (format, groups) = (job.panels.format, job.panels.groups());
+    let panel = |p: usize| job.panels.panel(index + p);
+    let header = std::array::from_fn(|p| panel(p).0);
+    if job.rows.count() > FEW_ROWS {
+        for (p, wide) in scratch.codes[..P * groups].chunks_exact_mut(groups).enumerate() {
+            load::codes(format.codes, 0, panel(p).1, wide);
+        }
+        let codes = std::array::from_fn(|p| bytemuck::cast_slice(&scratch.codes[p * groups..][..groups]));
+        let weights = Weights { index, header, codes, next: None };
+        return match format.codes {
+            Codes::Four => rows::<Wide<{ Four::LARGEST }>, true, P>(job, &weights),
+            Codes::Five => rows::<Wide<{ Five::LARGEST }>, true, P>(job, &weights),
+            _ => rows::<Wide<{ Six::LARGEST }>, false, P>(job, &weights),
+        };
+    }
+    let last = job.panels.count() - 1;
+    let next = Some(std::array::from_fn(|p| job.panels.panel((index + P + p).min(last)).0.as_ptr()));
+    let weights = Weights { index, header, codes: std::array::from_fn(|p| panel(p).1), next };
+    match format.codes {
+        Codes::Four => rows::<Four, true, P>(job, &weights),
+        Codes::Five => rows::<Five, true, P>(job, &weights),
+        _ => rows::<Six, false, P>(job, &weights),
+    }
+}
+
+struct Weights<'a, const P: usize> {
+    /// Of the first panel.
     index: usize,
-    header: &'a [u8],
-    codes: &'a [u8],
+    header: [&'a [u8]; P],
+    codes: [&'a [u8]; P],
+    /// Where the panels after begin; none where codes were unpacked, which are in the caches.
+    next: Option<[*const u8; P]>,
+}
+
+impl<const P: usize> Weights<'_, P> {
+    /// Asks memory for the headers' entries of block `b`; says where its codes are. Blocks behind the last are the next panel's.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn fetch<L: Load>(&self, b: usize, entry_bytes: usize) -> [*const u8; P] {
+        let mut codes = self.codes.map(<[u8]>::as_ptr);
+        let Some(next) = self.next else { return codes };
+        let blocks = self.codes[0].len() / (GROUPS * L::BYTES);
+        for p in 0..P {
+            let (panel, b) = if b < blocks { (self.header[p].as_ptr(), b) } else { (next[p], b - blocks) };
+            for line in 0..entry_bytes.div_ceil(64) {
+                _mm_prefetch::<_MM_HINT_T2>(panel.wrapping_add(b * entry_bytes + 64 * line).cast());
+            }
+            codes[p] = panel.wrapping_add(self.header[p].len() + b * GROUPS * L::BYTES);
+        }
+        codes
+    }
 }
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn rows<L: Load, const AFFINE: bool>(job: &Job, weights: &Weights) {
-    // Three sums per row, four for halves; those that are touched once per block may leave the registers.
-    for range in blocks(job.rows.count(), 8) {
+fn rows<L: Load, const AFFINE: bool, const P: usize>(job: &Job, weights: &Weights<P>) {
+    // A row's sums of products stay in registers, others may leave them.
+    for range in blocks(job.rows.count(), MOST) {
         match range.len() {
-            1 => block::<L, AFFINE, 1>(job, weights, range.start),
-            2 => block::<L, AFFINE, 2>(job, weights, range.start),
-            3 => block::<L, AFFINE, 3>(job, weights, range.start),
-            4 => block::<L, AFFINE, 4>(job, weights, range.start),
-            5 => block::<L, AFFINE, 5>(job, weights, range.start),
-            6 => block::<L, AFFINE, 6>(job, weights, range.start),
-            7 => block::<L, AFFINE, 7>(job, weights, range.start),
-            _ => block::<L, AFFINE, 8>(job, weights, range.start),
+            1 => block::<L, AFFINE, 1, P>(job, weights, range.start),
+            2 => block::<L, AFFINE, 2, P>(job, weights, range.start),
+            3 => block::<L, AFFINE, 3, P>(job, weights, range.start),
+            4 => block::<L, AFFINE, 4, P>(job, weights, range.start),
+            5 => block::<L, AFFINE, 5, P>(job, weights, range.start),
+            6 => block::<L, AFFINE, 6, P>(job, weights, range.start),
+            7 => block::<L, AFFINE, 7, P>(job, weights, range.start),
+            _ => block::<L, AFFINE, 8, P>(job, weights, range.start),
         }
     }
 }
@@ -63,83 +111,211 @@ fn rows<L: Load, const AFFINE: bool>(job: &Job, weights: &Weights) {
 /// Rows `start..start + R`.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 #[allow(clippy::needless_range_loop)] // registers in arrays, indexed by constants once unrolled
-fn block<L: Load, const AFFINE: bool, const R: usize>(job: &Job, weights: &Weights, start: usize) {
+fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job, weights: &Weights<P>, start: usize) {
     let groups = job.panels.groups();
-    let entry_bytes = job.panels.format.header.bytes();
+    let entry_bytes = const { if AFFINE { Header::SuperAffine } else { Header::SuperHalves }.bytes() };
     let pairs = pairs_per_block(AFFINE);
     let x = &job.rows.codes[start * groups * GROUP..(start + R) * groups * GROUP];
     let scales = &job.rows.scales[start * groups..(start + R) * groups];
     let terms = &job.terms[start * groups / GROUPS * pairs..(start + R) * groups / GROUPS * pairs];
-    assert!(weights.codes.len() == groups * L::BYTES, "a panel's length");
-    assert!(weights.header.len() >= groups / GROUPS * entry_bytes, "a panel's header");
+    // Stores are done in order: one that waits for memory would keep those of sums that leave the registers.
+    for r in 0..R {
+        for p in 0..P {
+            _mm_prefetch::<_MM_HINT_ET0>(job.out.place(start + r, (weights.index + p) * PANEL).0.cast());
+        }
+    }
+    for p in 0..P {
+        assert!(weights.codes[p].len() == groups * L::BYTES, "a panel's length");
+        assert!(weights.header[p].len() >= groups / GROUPS * entry_bytes, "a panel's header");
+    }
 
-    // SAFETY: AVX-512 is enabled here. Every pointer stays within the slices above: `b` is below `groups / GROUPS`, `g` below
-    // `GROUPS`, `r` below `R`, and the lengths were computed from, or compared with, them.
+    // SAFETY: AVX-512 is enabled here. Every pointer stays within the slices above: `b` is below `groups / GROUPS`, `r` below
+    // `R`, `p` below `P`, and the lengths were computed from, or compared with, them.
     unsafe {
-        let mut y = [_mm512_setzero_ps(); R];
+        let mut y = [[_mm512_setzero_ps(); P]; R];
         for b in 0..groups / GROUPS {
-            let entry = weights.header.as_ptr().add(b * entry_bytes);
-            let mut products = [_mm512_setzero_si512(); R];
-            for g in 0..GROUPS {
-                let codes = weights.codes.as_ptr().add((b * GROUPS + g) * L::BYTES);
-                for line in 0..L::BYTES / 64 {
-                    _mm_prefetch::<_MM_HINT_T2>(codes.wrapping_add(AHEAD + 64 * line).cast());
-                }
-                let mut first = [_mm512_setzero_si512(); R];
-                let mut second = first;
-                for j in 0..4 {
-                    let w = L::quads(codes, j);
-                    for r in 0..R {
-                        let x = x.as_ptr().add((r * groups + b * GROUPS + g) * GROUP).cast::<i32>();
-                        first[r] = _mm512_dpbusd_epi32(first[r], w.0, _mm512_set1_epi32(x.add(j).read_unaligned()));
-                    }
-                    for r in 0..R {
-                        let x = x.as_ptr().add((r * groups + b * GROUPS + g) * GROUP).cast::<i32>();
-                        let high = _mm512_set1_epi32(x.add(4 + j).read_unaligned());
-                        let sum = if AFFINE { &mut first[r] } else { &mut second[r] };
-                        *sum = _mm512_dpbusd_epi32(*sum, w.1, high);
-                    }
-                }
-                let scale = |row: usize| wide::<AFFINE>(entry.add(row * PANEL));
-                if AFFINE {
-                    let scale = scale(4 + 2 * g);
-                    for r in 0..R {
-                        products[r] = _mm512_add_epi32(products[r], _mm512_mullo_epi32(first[r], scale));
-                    }
-                } else {
-                    let (low, high) = (scale(2 + 2 * g), scale(3 + 2 * g));
-                    for r in 0..R {
-                        products[r] = _mm512_add_epi32(products[r], _mm512_mullo_epi32(first[r], low));
-                        products[r] = _mm512_add_epi32(products[r], _mm512_mullo_epi32(second[r], high));
-                    }
-                }
+            let ahead = weights.fetch::<L>(b + AHEAD, entry_bytes);
+            let block = Block {
+                weights,
+                ahead,
+                start: b * GROUPS * L::BYTES,
+                entries: std::array::from_fn(|p| weights.header[p].as_ptr().add(b * entry_bytes)),
+                x: x.as_ptr().add(b * GROUPS * GROUP),
+                stride: groups * GROUP,
+            };
+            let (mut parts, mut products) = ([[_mm512_setzero_ps(); P]; R], [[_mm512_setzero_si512(); P]; R]);
+            if AFFINE && exact::<L>() {
+                parts = block.floats::<L, R>();
+            } else {
+                products = block.integers::<L, AFFINE, R>();
             }
-            let mut sums = [_mm512_setzero_si512(); R];
-            for p in 0..pairs {
-                let pair = pair::<AFFINE>(entry, p);
+            for p in 0..P {
+                let entry = block.entries[p];
+                let mut sums = [_mm512_setzero_si512(); R];
+                for pair in 0..pairs {
+                    let factors = self::pair::<AFFINE>(entry, pair);
+                    for r in 0..R {
+                        let term = *terms.as_ptr().add((r * groups / GROUPS + b) * pairs + pair);
+                        sums[r] = _mm512_dpwssd_epi32(sums[r], factors, _mm512_set1_epi32(term));
+                    }
+                }
+                let (d, dmin) = (half(entry), if AFFINE { half(entry.add(2 * PANEL)) } else { _mm512_setzero_ps() });
                 for r in 0..R {
-                    let term = *terms.as_ptr().add((r * groups / GROUPS + b) * pairs + p);
-                    sums[r] = _mm512_dpwssd_epi32(sums[r], pair, _mm512_set1_epi32(term));
+                    let part = if AFFINE {
+                        let part = if exact::<L>() { parts[r][p] } else { _mm512_cvtepi32_ps(products[r][p]) };
+                        _mm512_fnmadd_ps(_mm512_cvtepi32_ps(sums[r]), dmin, _mm512_mul_ps(part, d))
+                    } else {
+                        let offset = _mm512_slli_epi32::<{ OFFSET.ilog2() }>(sums[r]);
+                        _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(products[r][p], offset)), d)
+                    };
+                    let scale = _mm512_set1_ps(*scales.as_ptr().add(r * groups + b * GROUPS));
+                    y[r][p] = _mm512_fmadd_ps(part, scale, y[r][p]);
                 }
-            }
-            let (d, dmin) = (half(entry), if AFFINE { half(entry.add(2 * PANEL)) } else { _mm512_setzero_ps() });
-            for r in 0..R {
-                let part = if AFFINE {
-                    let part = _mm512_mul_ps(_mm512_cvtepi32_ps(products[r]), d);
-                    _mm512_fnmadd_ps(_mm512_cvtepi32_ps(sums[r]), dmin, part)
-                } else {
-                    let offset = _mm512_slli_epi32::<{ OFFSET.ilog2() }>(sums[r]);
-                    _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(products[r], offset)), d)
-                };
-                let scale = _mm512_set1_ps(*scales.as_ptr().add(r * groups + b * GROUPS));
-                y[r] = _mm512_fmadd_ps(part, scale, y[r]);
             }
         }
         for (r, y) in y.iter().enumerate() {
-            let (place, count) = job.out.place(start + r, weights.index * PANEL);
-            _mm512_mask_storeu_ps(place, 0xffff >> (PANEL - count.min(PANEL)), *y);
+            for (p, y) in y.iter().enumerate() {
+                let (place, count) = job.out.place(start + r, (weights.index + p) * PANEL);
+                _mm512_mask_storeu_ps(place, 0xffff >> (PANEL - count.min(PANEL)), *y);
+            }
         }
     }
+}
+
+/// A block's codes, and what meets them.
+struct Block<'a, const P: usize> {
+    weights: &'a Weights<'a, P>,
+    /// Where its groups begin.
+    start: usize,
+    /// Codes that memory is asked for meanwhile.
+    ahead: [*const u8; P],
+    /// Of the headers.
+    entries: [*const u8; P],
+    /// Codes of the first row, and bytes to the next row's.
+    x: *const i8,
+    stride: usize,
+}
+
+impl<const P: usize> Block<'_, P> {
+    /// The sum of products with the weights' scales, for `R` rows.
+    ///
+    /// # Safety
+    /// The pointers are those of a block, and there are as many rows.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+    #[allow(clippy::needless_range_loop)] // as above
+    unsafe fn integers<L: Load, const AFFINE: bool, const R: usize>(&self) -> [[__m512i; P]; R] {
+        let mut products = [[_mm512_setzero_si512(); P]; R];
+        for g in 0..GROUPS {
+            // SAFETY: as the caller promises; scales are rows of 16 bytes within the entry.
+            unsafe {
+                let (first, second) = self.dots::<L, AFFINE, R>(g);
+                for p in 0..P {
+                    let scale = |row: usize| wide::<AFFINE>(self.entries[p].add(row * PANEL));
+                    if AFFINE {
+                        let scale = scale(4 + 2 * g);
+                        for r in 0..R {
+                            let product = _mm512_mullo_epi32(first[r][p], scale);
+                            products[r][p] = _mm512_add_epi32(products[r][p], product);
+                        }
+                    } else {
+                        let (low, high) = (scale(2 + 2 * g), scale(3 + 2 * g));
+                        for r in 0..R {
+                            let (low, high) =
+                                (_mm512_mullo_epi32(first[r][p], low), _mm512_mullo_epi32(second[r][p], high));
+                            products[r][p] = _mm512_add_epi32(_mm512_add_epi32(products[r][p], low), high);
+                        }
+                    }
+                }
+            }
+        }
+        products
+    }
+
+    /// The same, rounded to `f32`, where [`exact`] allows it: halves of the sum fit the 24 bits of floats, which are added
+    /// without rounding, and faster.
+    ///
+    /// # Safety
+    /// As for [`Block::integers`].
+    #[inline]
+    #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+    #[allow(clippy::needless_range_loop)] // as above
+    unsafe fn floats<L: Load, const R: usize>(&self) -> [[__m512; P]; R] {
+        let mut whole = [[_mm512_setzero_ps(); P]; R];
+        for part in 0..2 {
+            let mut products = [[_mm512_setzero_ps(); P]; R];
+            for g in part * GROUPS / 2..(part + 1) * GROUPS / 2 {
+                // SAFETY: as the caller promises; scales are rows of 16 bytes within the entry.
+                unsafe {
+                    let (first, _) = self.dots::<L, true, R>(g);
+                    for p in 0..P {
+                        let scale = _mm512_cvtepi32_ps(wide::<true>(self.entries[p].add((4 + 2 * g) * PANEL)));
+                        for r in 0..R {
+                            products[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(first[r][p]), scale, products[r][p]);
+                        }
+                    }
+                }
+            }
+            for r in 0..R {
+                for p in 0..P {
+                    whole[r][p] = _mm512_add_ps(whole[r][p], products[r][p]);
+                }
+            }
+        }
+        whole
+    }
+
+    /// Dot products of group `g`: of all inputs where `AFFINE`, else of the first and the second 16.
+    ///
+    /// # Safety
+    /// As for [`Block::integers`]; `g` is below `GROUPS`.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+    #[allow(clippy::needless_range_loop)] // as above
+    unsafe fn dots<L: Load, const AFFINE: bool, const R: usize>(
+        &self,
+        g: usize,
+    ) -> ([[__m512i; P]; R], [[__m512i; P]; R]) {
+        let at = self.start + g * L::BYTES;
+        for ahead in self.ahead {
+            for line in 0..if L::UNPACKED { 0 } else { L::BYTES / 64 } {
+                _mm_prefetch::<_MM_HINT_T2>(ahead.wrapping_add(g * L::BYTES + 64 * line).cast());
+            }
+        }
+        let mut first = [[_mm512_setzero_si512(); P]; R];
+        let mut second = first;
+        for j in 0..4 {
+            // SAFETY: as the caller promises.
+            unsafe {
+                let mut w = [(_mm512_setzero_si512(), _mm512_setzero_si512()); P];
+                for p in 0..P {
+                    w[p] = L::quads(self.weights.codes[p].as_ptr().add(at), j);
+                }
+                for r in 0..R {
+                    let x = self.x.add(r * self.stride + g * GROUP).cast::<i32>();
+                    let low = _mm512_set1_epi32(x.add(j).read_unaligned());
+                    for p in 0..P {
+                        first[r][p] = _mm512_dpbusd_epi32(first[r][p], w[p].0, low);
+                    }
+                }
+                for r in 0..R {
+                    let x = self.x.add(r * self.stride + g * GROUP).cast::<i32>();
+                    let high = _mm512_set1_epi32(x.add(4 + j).read_unaligned());
+                    for p in 0..P {
+                        let sum = if AFFINE { &mut first[r][p] } else { &mut second[r][p] };
+                        *sum = _mm512_dpbusd_epi32(*sum, w[p].1, high);
+                    }
+                }
+            }
+        }
+        (first, second)
+    }
+}
+
+/// Whether half a block's products with scales of six bits have at most 24.
+const fn exact<L: Load>() -> bool {
+    const MOST: usize = GROUPS / 2 * GROUP * 127 * 63;
+    MOST * L::LARGEST < 1 << f32::MANTISSA_DIGITS
 }
 
 /// How many pairs of the rows' sums go with a block: of two groups, or of a group's halves.
