@@ -12,7 +12,7 @@ FEATURES := --features kv-events
 NODE_CLIENTS := openai@6.49.0 playwright-core@1.65.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv dashboard bench bench-peers bench-probes validate-simulator parity parity-goldens divergence gpu-check gpu-bench docker clean
+.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv dashboard bench bench-peers bench-probes validate-simulator parity parity-goldens divergence gpu-check gpu-emulated gpu-bench docker clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -117,6 +117,22 @@ gpu-check: ## on a GPU: every kernel against its definition, goldens, draws, mem
 	@$(HAS_GPU)
 	$(CARGO) test --locked --features cuda --lib -- --test-threads 1 gpu_tests::
 	$(CARGO) test --locked --features cuda --test it -- --test-threads 1 gpu::
+
+# The driver, cuBLAS and the runtime are those of tests/cuda/driver, to link to and to load.
+EMULATED := $(TARGET)/emulated-cuda
+CUDA_ROOT = $(or $(CUDA_HOME),$(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc))))
+CANDLE_KERNELS = $(dir $(shell $(CARGO) metadata --locked --format-version 1 --features cuda | \
+	grep -o '"[^"]*/candle-kernels-[^/]*/Cargo.toml"' | head -1 | tr -d '"'))src
+EMULATED_BUILD = LIBRARY_PATH=$(EMULATED) CUDA_COMPUTE_CAP=90 $(CARGO) test --locked --features cuda
+EMULATED_RUN = LD_LIBRARY_PATH=$(EMULATED) $(EMULATED_BUILD)
+
+gpu-emulated: ## without a GPU, but with nvcc and g++: what gpu-check runs, over an emulated driver
+	@command -v nvcc >/dev/null || { echo "$@: there is no nvcc here; docs/gpu.md says how to get it"; exit 1; }
+	mkdir -p $(EMULATED)
+	$(MAKE) -s -C tests/cuda/driver OUT=$(EMULATED) CUDA_HOME=$(CUDA_ROOT) CANDLE=$(CANDLE_KERNELS)
+	$(EMULATED_BUILD) --no-run --lib --bins --test it
+	$(EMULATED_RUN) --lib -- --test-threads 1 gpu_tests::
+	$(EMULATED_RUN) --test it -- --test-threads 1 gpu::
 
 gpu-bench: ## on a GPU: an 8B shape beside the roofline and PyTorch; writes docs/gpu.md
 	@$(HAS_GPU)

@@ -91,15 +91,16 @@ pub(super) struct AttentionShape {
     pub causal: bool,
 }
 
-pub(super) trait Backend {
+/// A device may compute a step on a thread of its own.
+pub(super) trait Backend: Sync {
     /// Activations `[T, width]`.
-    type Tensor;
+    type Tensor: Send;
     /// A linear layer's weights or an embedding table, `[outputs, inputs]`.
-    type Matrix;
+    type Matrix: Sync;
     /// A norm's weights or a bias.
-    type Vector;
+    type Vector: Sync;
     /// One layer's keys and values, in blocks.
-    type Kv;
+    type Kv: Send;
     /// A step's indices and angles, where the ops want them.
     type Plan<'a>;
 
@@ -119,7 +120,7 @@ pub(super) trait Backend {
         step: &Step,
         angles: &[Angles],
         _repeats: bool,
-        mut compute: impl FnMut(&Self::Plan<'_>) -> Result<Self::Tensor>,
+        mut compute: impl FnMut(&Self::Plan<'_>) -> Result<Self::Tensor> + Send,
     ) -> Result<Self::Tensor> {
         compute(&self.plan(step, angles)?)
     }

@@ -94,7 +94,8 @@ void run_launch(const std::map<std::string, Kernel>& all) {
     read_bytes(name.data(), name.size());
     emulated::Launch how;
     read_bytes(how.grid, sizeof(how.grid));
-    how.threads = read_number<uint32_t>();
+    how.block[0] = read_number<uint32_t>();
+    how.block[1] = how.block[2] = 1;
     how.seed = read_number<uint64_t>();
     Arguments given(read_number<uint64_t>());
     read_bytes(given.data(), given.size() * sizeof(uint64_t));

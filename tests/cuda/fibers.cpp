@@ -76,7 +76,7 @@ void live() {
 
 void run_lane(uint32_t thread) {
     block.current = thread;
-    threadIdx = {thread, 0, 0};
+    threadIdx = {thread % blockDim.x, thread / blockDim.x % blockDim.y, thread / blockDim.x / blockDim.y};
     fiber().waits = Waits::NOTHING;
     fiber().stack.enter();
 }
@@ -135,16 +135,17 @@ void perform(const Copy& copy) {
 void run(const Launch& launch, const std::function<void()>& kernel) {
     block.random.seed(launch.seed);
     block.kernel = &kernel;
-    while (block.fibers.size() < launch.threads) block.fibers.push_back(std::make_unique<Fiber>());
-    block.warps.resize((launch.threads + 31) / 32);
+    const uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
+    while (block.fibers.size() < threads) block.fibers.push_back(std::make_unique<Fiber>());
+    block.warps.resize((threads + 31) / 32);
     gridDim = {launch.grid[0], launch.grid[1], launch.grid[2]};
-    blockDim = {launch.threads, 1, 1};
+    blockDim = {launch.block[0], launch.block[1], launch.block[2]};
     std::vector<uint32_t> order(size_t(launch.grid[0]) * launch.grid[1] * launch.grid[2]);
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), block.random);
     for (uint32_t index : order) {
         blockIdx = {index % gridDim.x, index / gridDim.x % gridDim.y, index / gridDim.x / gridDim.y};
-        run_block(launch.threads);
+        run_block(threads);
     }
 }
 
@@ -192,8 +193,8 @@ const float* product(const Parcel* all, float (*number)(uint16_t)) {
 }
 
 void fail(const char* what) {
-    fprintf(stderr, "emulated CUDA: %s (block %u %u %u, thread %u)\n", what, blockIdx.x, blockIdx.y, blockIdx.z,
-            threadIdx.x);
+    fprintf(stderr, "emulated CUDA: %s (block %u %u %u, thread %u %u %u)\n", what, blockIdx.x, blockIdx.y,
+            blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
     fflush(stderr);
     _Exit(3);
 }

@@ -8,7 +8,7 @@ namespace emulated {
 
 struct Launch {
     uint32_t grid[3];
-    uint32_t threads;
+    uint32_t block[3];
     uint64_t seed;
 };
 

@@ -1,12 +1,15 @@
 //! On a GPU, `make gpu-check`: goldens, the draws of a whole engine, and memory that runs out. Compiled with the feature
 //! `cuda`; the kernels one by one are in `src/model/candle/gpu_tests.rs`.
 
-use forebay::model::{DeviceChoice, DeviceError, Dtype, KvDtype, LoadError, LoadOptions, Source, load};
+use forebay::model::{
+    DeviceChoice, DeviceError, Dtype, KvDtype, LoadError, LoadOptions, LoadedModel, Quantised, Source, load,
+};
 use forebay::request::RawRequest;
 
 use crate::goldens::{self, ARCHITECTURES};
 use crate::paged::Cache;
 use crate::rig::{self, Setup, asking, collect, submit};
+use crate::server::{Server, post, stream};
 
 const GPU: DeviceChoice = DeviceChoice::Cuda(0);
 const TOLERANCE: f32 = 2e-3;
@@ -28,6 +31,72 @@ fn goldens_in_f32() {
             assert!(worst <= TOLERANCE, "{architecture}: {worst:e}");
             assert_eq!(greedy, golden.greedy, "{architecture}");
         }
+    }
+}
+
+/// The golden Llama in f32.
+fn golden_llama(quantise: Option<Quantised>, cuda_graphs: bool) -> LoadedModel {
+    let (dtype, kv_dtype) = (Some(Dtype::F32), Some(KvDtype::F32));
+    let options = LoadOptions { device: GPU, dtype, kv_dtype, quantise, cuda_graphs, ..LoadOptions::default() };
+    let mut loaded = load(&Source::Folder(goldens::folder("llama")), &options).expect("a GPU");
+    loaded.model.allocate_kv(Cache::BLOCKS, BLOCK_SIZE).expect("memory");
+    loaded
+}
+
+/// Token by token is one decode after another, which is what is recorded; chunks between them are not, and make whatever
+/// grows with a batch grow.
+#[test]
+fn recordings_give_what_steps_give() {
+    for quantise in [None, Some(Quantised::Q8_0)] {
+        let golden = goldens::golden("llama");
+        let [mut plain, mut recorded] = [false, true].map(|graphs| golden_llama(quantise, graphs));
+        for chunk in [1, 3, 1, 8, 1] {
+            let [(expected, tokens), (logits, greedy)] =
+                [&mut plain, &mut recorded].map(|loaded| goldens::run_in(loaded, &golden, (chunk, 0), BLOCK_SIZE));
+            assert_eq!(greedy, tokens, "{quantise:?}, chunks of {chunk}");
+            let worst = logits.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst <= 1e-5, "{quantise:?}, chunks of {chunk}: {worst:e}");
+        }
+    }
+}
+
+/// Products round activations to eight bits there, so this is near the golden, no more.
+#[test]
+fn quantised_weights_stay_near_the_golden() {
+    for quantise in [Quantised::Q8_0, Quantised::Q4K] {
+        let golden = goldens::golden("llama");
+        let (logits, _) = goldens::run_in(&mut golden_llama(Some(quantise), false), &golden, (8, 0), BLOCK_SIZE);
+        let size = golden.logits.iter().map(|x| x * x).sum::<f32>();
+        let off = logits.iter().zip(&golden.logits).map(|(a, b)| (a - b) * (a - b)).sum::<f32>();
+        println!("{quantise:?}: {:e} of the logits' size", (off / size).sqrt());
+        assert!((off / size).sqrt() < 0.2, "{quantise:?}: {off} of {size}");
+    }
+}
+
+/// What a server tells, in one piece and as it comes.
+async fn told(args: &[&str], graphs: &str) -> (String, String) {
+    let same = [("FOREBAY__KV_CACHE__DTYPE", "f32"), ("FOREBAY__MODEL__CUDA_GRAPHS", graphs)];
+    let server = Server::start_in(args, &same);
+    let body = serde_json::json!({
+        "model": "default",
+        "messages": [{"role": "user", "content": "Once upon a time there was a lighthouse"}],
+        "temperature": 0,
+        "max_tokens": 40,
+    });
+    let (status, answer) = post(server.at("/v1/chat/completions"), body.clone()).await;
+    assert_eq!(status, 200, "{answer}");
+    let whole = answer["choices"][0]["message"]["content"].as_str().expect("a text").to_owned();
+    let frames = stream(server.at("/v1/chat/completions"), body).await;
+    (whole, frames.iter().filter_map(|frame| frame["choices"][0]["delta"]["content"].as_str()).collect())
+}
+
+#[tokio::test]
+async fn a_server_tells_what_it_tells_on_the_cpu() {
+    let (expected, _) = told(&["--device", "cpu"], "false").await;
+    for graphs in ["false", "true"] {
+        let (whole, streamed) = told(&["--device", "cuda", "--dtype", "f32"], graphs).await;
+        assert_eq!(whole, expected, "graphs: {graphs}");
+        assert_eq!(streamed, expected, "graphs: {graphs}");
     }
 }
 

@@ -19,8 +19,11 @@ impl Recording {
         // Of this thread alone: others may allocate.
         stream.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).w()?;
         let worked = work();
-        // The stream leaves the recording whether or not that went well.
+        // What is dropped in a recording that has failed leaves its error with the context, whose next call would be refused
+        // for it: that of leaving the recording, which has to be whether or not all went well.
+        let _ = stream.context().check_err();
         let ended = stream.end_capture(sys::CUgraphInstantiate_flags(0)).w();
+        let _ = stream.context().check_err();
         worked?;
         match ended? {
             Some(graph) => Ok(Recording(graph)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use candle_core::cuda_backend::cudarc::driver::{
-    CudaContext, DevicePtr, DevicePtrMut, DeviceRepr, DriverError, HostSlice, PinnedHostSlice, ValidAsZeroBits, result,
+    CudaContext, CudaEvent, DevicePtr, DevicePtrMut, DeviceRepr, DriverError, PinnedHostSlice, ValidAsZeroBits, result,
     sys,
 };
 use candle_core::cuda_backend::{CudaDType, CudaDevice, CudaError, CudaStorage, WrapErr};
@@ -76,10 +76,17 @@ pub fn is_out_of_memory(error: &Error) -> bool {
 }
 
 /// Memory of the host that the device reads and writes by itself. Grows, and is kept from one step to the next.
-pub struct Pinned<T> {
+pub struct Pinned<T: Staged> {
     device: CudaDevice,
-    up: Option<PinnedHostSlice<T>>,
-    down: Option<PinnedHostSlice<T>>,
+    up: Option<Room<T>>,
+    down: Option<Room<T>>,
+}
+
+/// With an event of its own: cudarc's is recorded only where event tracking is on, and waits for nothing where it is not.
+struct Room<T: Staged> {
+    memory: PinnedHostSlice<T>,
+    /// Behind the last copy.
+    copied: CudaEvent,
 }
 
 /// Numbers that travel so.
@@ -104,52 +111,61 @@ impl<T: Staged> Pinned<T> {
 
     /// Writes `numbers` to the beginning of `storage`. Waits for the copy before it, if that is still under way.
     pub fn overwrite(&mut self, storage: &mut CudaStorage, numbers: &[T]) -> Result<()> {
-        let room = room(&mut self.up, &self.device, numbers.len(), sys::CU_MEMHOSTALLOC_WRITECOMBINED)?;
-        room.as_mut_slice().w()?[..numbers.len()].copy_from_slice(numbers);
+        let room = Room::of(&mut self.up, &self.device, numbers.len(), sys::CU_MEMHOSTALLOC_WRITECOMBINED)?;
+        room.numbers()?[..numbers.len()].copy_from_slice(numbers);
         let stream = self.device.cuda_stream();
         let mut part = storage.as_cuda_slice_mut::<T>()?.slice_mut(..numbers.len());
         let (to, _written) = part.device_ptr_mut(&stream);
-        // SAFETY: the guard makes the next writer of this memory wait until the stream has read it.
-        let (from, _read) = unsafe { room.stream_synced_slice(&stream) };
-        // SAFETY: both are as long as `numbers`, and live until the stream is past the copy.
-        unsafe { result::memcpy_htod_async(to, &from[..numbers.len()], stream.cu_stream()) }.w()
+        let from = &room.numbers()?[..numbers.len()];
+        // SAFETY: both are as long as `numbers`; the room is neither written nor freed before the stream is past the copy.
+        unsafe { result::memcpy_htod_async(to, from, stream.cu_stream()) }.w()?;
+        room.copied.record(&stream).w()
     }
 
     /// The first `count` numbers of `storage`. Waits for the device.
     pub fn read(&mut self, storage: &CudaStorage, count: usize) -> Result<Vec<T>> {
-        let slice = storage.as_cuda_slice::<T>()?;
-        let room = room(&mut self.down, &self.device, count, 0)?;
+        let part = storage.as_cuda_slice::<T>()?.slice(..count);
+        let room = Room::of(&mut self.down, &self.device, count, 0)?;
         let stream = self.device.cuda_stream();
-        {
-            let part = slice.slice(..count);
-            let (from, _read) = part.device_ptr(&stream);
-            // SAFETY: the guard lets whoever looks at the memory wait until the stream has written it.
-            let (to, _written) = unsafe { room.stream_synced_mut_slice(&stream) };
-            // SAFETY: both are `count` numbers, and live until the stream is past the copy.
-            unsafe { result::memcpy_dtoh_async(&mut to[..count], from, stream.cu_stream()) }.w()?;
-        }
-        Ok(room.as_slice().w()?[..count].to_vec())
+        let (from, _read) = part.device_ptr(&stream);
+        let to = &mut room.numbers()?[..count];
+        // SAFETY: both are `count` numbers; the room is neither read nor freed before the stream is past the copy.
+        unsafe { result::memcpy_dtoh_async(to, from, stream.cu_stream()) }.w()?;
+        room.copied.record(&stream).w()?;
+        Ok(room.numbers()?[..count].to_vec())
     }
 }
 
-/// Memory for at least `count` numbers; what was there is given back if it is too small.
-fn room<'a, T: Staged>(
-    slot: &'a mut Option<PinnedHostSlice<T>>,
-    device: &CudaDevice,
-    count: usize,
-    flags: u32,
-) -> Result<&'a mut PinnedHostSlice<T>> {
-    if slot.as_ref().is_none_or(|room| room.len() < count) {
-        *slot = None;
-        let stream = device.cuda_stream();
-        let context: &Arc<CudaContext> = stream.context();
-        // SAFETY: filled with zeros below, before anybody reads it.
-        let mut fresh = unsafe { context.alloc_pinned_with_flags::<T>(count.next_power_of_two(), flags) }.w()?;
-        fresh.as_mut_slice().w()?.fill_with(T::default);
-        *slot = Some(fresh);
+impl<T: Staged> Room<T> {
+    /// For at least `count` numbers; what was there is given back if it is too small.
+    fn of<'a>(slot: &'a mut Option<Room<T>>, device: &CudaDevice, count: usize, flags: u32) -> Result<&'a mut Room<T>> {
+        if slot.as_ref().is_none_or(|room| room.memory.len() < count) {
+            *slot = None;
+            let stream = device.cuda_stream();
+            let context: &Arc<CudaContext> = stream.context();
+            // SAFETY: filled with zeros below, before anybody reads it.
+            let memory = unsafe { context.alloc_pinned_with_flags::<T>(count.next_power_of_two(), flags) }.w()?;
+            let copied = context.new_event(Some(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)).w()?;
+            let mut fresh = Room { memory, copied };
+            fresh.numbers()?.fill_with(T::default);
+            *slot = Some(fresh);
+        }
+        match slot {
+            Some(room) => Ok(room),
+            None => unreachable!("there is room now"),
+        }
     }
-    match slot {
-        Some(room) => Ok(room),
-        None => unreachable!("there is room now"),
+
+    /// Once the device is done with them.
+    fn numbers(&mut self) -> Result<&mut [T]> {
+        self.copied.synchronize().w()?;
+        self.memory.as_mut_slice().w()
+    }
+}
+
+impl<T: Staged> Drop for Room<T> {
+    fn drop(&mut self) {
+        // The device may still read or write it. An error is the stream's, which whoever uses it next will hear of.
+        let _ = self.copied.synchronize();
     }
 }

@@ -72,7 +72,7 @@ fn step(chunks: &[(usize, usize)], block_size: usize) -> Step {
             step.slots.push(slot as u32);
         }
         let (rows, table) = (start..step.tokens.len(), table..step.tables.len());
-        step.chunks.push(Chunk { rows, position: context - step.tokens.len() + start, table });
+        step.chunks.push(Chunk { position: context - rows.len(), rows, table });
     }
     step
 }

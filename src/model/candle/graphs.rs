@@ -1,14 +1,19 @@
 //! Decode steps that are recorded and played back (`model.cuda_graphs`): one call in place of hundreds of launches. Never run
-//! by us, and off by default.
+//! on a GPU by us, and off by default.
 //!
 //! A recording holds its arrays' addresses, so each shape has arrays of its own, which every step writes anew: sequences padded
 //! to a power of two, block tables and ranges of positions likewise. A shape is computed as usual the first time, which
 //! loads all kernels; recorded the second; played from then on. One that cannot be recorded is computed as usual for good.
+//!
+//! What candle keeps for recordings must live as long as they do: the small arrays that its ops upload are the recording
+//! thread's, which is therefore one of ours; and its scratch memory of quantised products moves when a step has more rows
+//! than any before, after which recordings are made anew.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use candle_core::Tensor;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::super::backend::Result;
 use super::super::batch::Step;
@@ -22,9 +27,19 @@ const MOST: usize = 64;
 /// Stores nothing.
 const NO_SLOT: u32 = u32::MAX;
 
-/// By shape.
+pub(super) struct Graphs {
+    /// One, on which everything here is computed. Steps come from threads that may end while their recordings live on.
+    thread: ThreadPool,
+    recordings: Mutex<Recordings>,
+}
+
+/// Recordings hold the addresses of what only steps write, one at a time: the lock is never waited for.
 #[derive(Default)]
-pub(super) struct Graphs(Mutex<HashMap<Shape, Stage>>);
+struct Recordings {
+    stages: HashMap<Shape, Stage>,
+    /// Rows of the largest step so far.
+    most_rows: usize,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Shape {
@@ -48,10 +63,27 @@ struct Arrays {
     plan: Plan,
 }
 
+/// Of a step's plan.
+pub(super) type Compute<'a> = dyn FnMut(&Plan) -> Result<Tensor> + Send + 'a;
+
 impl Graphs {
+    pub(super) fn new() -> Graphs {
+        let thread = ThreadPoolBuilder::new().num_threads(1).thread_name(|_| "graphs".into()).build();
+        Graphs { thread: thread.expect("a thread"), recordings: Mutex::default() }
+    }
+
+    fn recordings(&self) -> MutexGuard<'_, Recordings> {
+        self.recordings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Caches that recordings write to are gone.
     pub(super) fn forget(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.recordings().stages.clear();
+    }
+
+    /// A step of so many rows is about to be computed.
+    pub(super) fn expect(&self, rows: usize) {
+        self.recordings().expect(rows);
     }
 
     /// `None` where the step is to be computed as usual.
@@ -60,25 +92,52 @@ impl Graphs {
         on: &Candle,
         step: &Step,
         angles: &[Angles],
-        compute: &mut dyn FnMut(&Plan) -> Result<Tensor>,
+        compute: &mut Compute<'_>,
     ) -> Result<Option<Tensor>> {
-        let rows = step.tokens.len();
         let Some(shape) = Shape::of(step) else { return Ok(None) };
-        let (indices, angles) = (shape.indices(step), padded(angles, rows, shape.sequences));
+        let rows = step.tokens.len();
+        let arrays = (shape.indices(step), padded(angles, rows, shape.sequences));
+        let logits = self.thread.install(|| self.recordings().run(on, shape, arrays, step.block_size, compute))?;
+        Ok(match logits {
+            Some(logits) => Some(logits.narrow(0, 0, rows)?),
+            None => None,
+        })
+    }
+}
+
+impl Recordings {
+    fn expect(&mut self, rows: usize) {
+        if rows > self.most_rows {
+            self.most_rows = rows;
+            self.stages.clear();
+        }
+    }
+
+    /// All rows of the shape.
+    fn run(
+        &mut self,
+        on: &Candle,
+        shape: Shape,
+        (indices, angles): (Packing<u32>, Vec<Angles>),
+        block_size: usize,
+        compute: &mut Compute<'_>,
+    ) -> Result<Option<Tensor>> {
+        self.expect(shape.sequences);
         let device = on.device.as_cuda_device()?;
         // candle uploads strides of some ops; kept, they need no copy while recording.
         let _kept = device.enable_cuda_graph_htod_cache();
-        let mut stages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let logits = match stages.remove(&shape) {
+        // A shape that fails is forgotten: it begins anew.
+        let (logits, stage) = match self.stages.remove(&shape) {
             None => {
-                let arrays = Arrays::new(on, shape, &indices, &angles, step.block_size)?;
-                let logits = compute(&arrays.plan)?;
-                stages.insert(shape, Stage::Seen(arrays));
-                logits
+                let arrays = Arrays::new(on, shape, &indices, &angles, block_size)?;
+                (compute(&arrays.plan)?, Stage::Seen(arrays))
             }
             Some(Stage::Seen(arrays)) => {
                 arrays.overwrite(on, &indices, &angles)?;
-                let logits = compute(&arrays.plan)?;
+                let made = compute(&arrays.plan)?;
+                // Its kernel, too, is loaded before anything is recorded: nothing can be loaded meanwhile.
+                let logits = made.zeros_like()?;
+                logits.slice_set(&made, 0, 0)?;
                 let recorded = Recording::record(device, || {
                     let made = compute(&arrays.plan).map_err(candle_core::Error::wrap)?;
                     logits.slice_set(&made, 0, 0)
@@ -87,22 +146,20 @@ impl Graphs {
                     Ok(recording) => Stage::Recorded { arrays, logits: logits.clone(), recording },
                     Err(_) => Stage::Impossible,
                 };
-                stages.insert(shape, stage);
-                logits
+                (logits, stage)
             }
             Some(Stage::Recorded { arrays, logits, recording }) => {
                 arrays.overwrite(on, &indices, &angles)?;
                 recording.play()?;
-                let made = logits.clone();
-                stages.insert(shape, Stage::Recorded { arrays, logits, recording });
-                made
+                (logits.clone(), Stage::Recorded { arrays, logits, recording })
             }
             Some(Stage::Impossible) => {
-                stages.insert(shape, Stage::Impossible);
+                self.stages.insert(shape, Stage::Impossible);
                 return Ok(None);
             }
         };
-        Ok(Some(logits.narrow(0, 0, rows)?))
+        self.stages.insert(shape, stage);
+        Ok(Some(logits))
     }
 }
 

@@ -97,7 +97,7 @@ impl Candle {
     pub(super) fn recording(mut self, wanted: bool) -> Candle {
         #[cfg(feature = "cuda")]
         if wanted && self.device.is_cuda() {
-            self.graphs = Some(graphs::Graphs::default());
+            self.graphs = Some(graphs::Graphs::new());
         }
         #[cfg(not(feature = "cuda"))]
         let _ = wanted;
@@ -144,7 +144,7 @@ impl Backend for Candle {
             tile_rows: self.tile_rows,
             staging: Staging::new(&self.device),
             #[cfg(feature = "cuda")]
-            graphs: self.graphs.as_ref().map(|_| graphs::Graphs::default()),
+            graphs: self.graphs.as_ref().map(|_| graphs::Graphs::new()),
         }
     }
 
@@ -176,6 +176,10 @@ impl Backend for Candle {
     }
 
     fn plan(&self, step: &Step, angles: &[Angles]) -> Result<Plan> {
+        #[cfg(feature = "cuda")]
+        if let Some(graphs) = &self.graphs {
+            graphs.expect(step.tokens.len());
+        }
         Plan::new(self, step, angles)
     }
 
@@ -185,7 +189,7 @@ impl Backend for Candle {
         step: &Step,
         angles: &[Angles],
         repeats: bool,
-        mut compute: impl FnMut(&Plan) -> Result<Tensor>,
+        mut compute: impl FnMut(&Plan) -> Result<Tensor> + Send,
     ) -> Result<Tensor> {
         if let Some(graphs) = self.graphs.as_ref().filter(|_| repeats)
             && let Some(logits) = graphs.run(self, step, angles, &mut compute)?
