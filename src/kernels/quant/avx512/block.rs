@@ -8,6 +8,9 @@ use super::super::format::{GROUP, PANEL};
 use super::super::job::{Job, blocks};
 use super::load::{AHEAD, Load};
 
+/// Rows of a block.
+const MOST: usize = 8;
+
 /// `P` neighbouring panels from `index` on.
 pub(super) struct Weights<'a, const P: usize> {
     pub index: usize,
@@ -20,9 +23,7 @@ pub(super) struct Weights<'a, const P: usize> {
 /// All rows, cut into blocks.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn rows<L: Load, S: Sums, const P: usize>(job: &Job, weights: &Weights<P>) {
-    // Sums in registers: one of integers and one of floats per row and panel.
-    let most = 8;
-    for range in blocks(job.rows.count(), most) {
+    for range in blocks(job.rows.count(), MOST) {
         match range.len() {
             1 => block::<L, S, 1, P>(job, weights, range.start),
             2 => block::<L, S, 2, P>(job, weights, range.start),

@@ -1,8 +1,8 @@
 //! AVX-512 with VNNI: `vpdpbusd` adds four products of an unsigned and a signed byte to each of 16 sums, exactly.
 //!
-//! A block is up to `R` rows of `x` against `P` panels; its sums stay in registers over all groups. Weights are read in
-//! one of two forms: as they lie in the panel, which costs the unpacking once per block and reads the fewest bytes (few
-//! rows), or as bytes that were unpacked once for all blocks (many rows).
+//! A block is up to `R` rows of `x` against `P` panels; a group's sums stay in registers, those over all groups may leave
+//! them. Weights are read in one of two forms: as they lie in the panel, which costs the unpacking once per block and reads
+//! the fewest bytes (few rows), or as bytes that were unpacked once for all blocks (many rows).
 #![cfg(target_arch = "x86_64")]
 
 mod block;
