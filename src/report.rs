@@ -137,8 +137,8 @@ pub struct StepFacts {
     pub choices: usize,
     /// The time that was predicted for it.
     pub predicted: Option<Micros>,
-    /// The pass failed as a whole and was rerun one sequence at a time.
-    pub rerun: bool,
+    /// Why the pass failed as a whole, if it did; it was rerun one sequence at a time.
+    pub rerun: Option<String>,
 }
 
 /// The engine's state between two steps.

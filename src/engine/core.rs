@@ -217,10 +217,10 @@ impl<E: Executor> Core<E> {
         self.load = self.load + plan.load;
         let batch = self.scheduler.batch(&plan, &self.pool);
         let (output, rerun) = match self.try_run(&batch) {
-            Ok(output) => (output, false),
-            Err(_) => (self.run_one_by_one(&batch), true),
+            Ok(output) => (output, None),
+            Err(error) => (self.run_one_by_one(&batch), Some(error.to_string())),
         };
-        self.reran |= rerun;
+        self.reran |= rerun.is_some();
         let looked_up = |found: &&Found| found.first && !matches!(found.miss, Some(Miss::Off | Miss::Declined));
         let prefix_queries = plan.found.iter().filter(looked_up).map(|found| found.known_tokens).sum();
         let prefix_hits = plan.found.iter().filter(looked_up).map(|found| found.cached_tokens).sum();

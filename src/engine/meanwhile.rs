@@ -91,12 +91,9 @@ impl Home {
         let max_stall = self.inbox.tuning().0.scheduler.max_stall.filter(|_| decoding && report.steps.len() == 1);
         self.metrics.step_time(self.measured.steps.last().unwrap_or_default(), max_stall);
         self.measured.pending_out = report.pending_out;
-        for facts in report.steps.iter().filter(|facts| facts.rerun) {
-            tracing::error!(
-                event = "step_failed",
-                sequences = facts.sequences,
-                "a step failed and was rerun one by one"
-            );
+        for facts in &report.steps {
+            let (Some(reason), sequences) = (&facts.rerun, facts.sequences) else { continue };
+            tracing::error!(event = "step_failed", sequences, reason, "a step failed and was rerun one by one");
         }
         for (seq, decision) in report.decisions {
             self.outlets.decided(seq, &decision, &self.metrics);

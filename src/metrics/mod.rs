@@ -267,7 +267,7 @@ impl Metrics {
     pub fn steps(&self, report: &StepReport) {
         for facts in &report.steps {
             self.steps.inc();
-            self.step_reruns.inc_by(facts.rerun.into());
+            self.step_reruns.inc_by(facts.rerun.is_some().into());
             self.preemptions.inc_by(facts.preempted as u64);
             self.prefix_queries.inc_by(facts.prefix_queries as u64);
             self.prefix_hits.inc_by(facts.prefix_hits as u64);

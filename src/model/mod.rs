@@ -27,6 +27,7 @@ mod json;
 mod kv_memory;
 mod load;
 mod lora;
+mod options;
 mod rope;
 mod sentence;
 mod spec;
@@ -53,10 +54,8 @@ pub use encoder::EncoderSpec;
 pub use error::{GgufRule, HeaderRule, LoadError, TensorRule};
 pub use gguf::{Written, quantize};
 pub use inspect::{Format, Inspection, TypeShare, inspect};
-pub use load::{
-    ChatFiles, DEFAULT_KV_DTYPE, DeviceChoice, Dtype, LoadFormat, LoadOptions, LoadedModel, Source, TokenizerSource,
-    load,
-};
+pub use load::{ChatFiles, LoadedModel, Source, TokenizerSource, load};
+pub use options::{DEFAULT_KV_DTYPE, DeviceChoice, Dtype, LoadFormat, LoadOptions};
 pub use spec::{
     Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling, Scales, Spec,
 };

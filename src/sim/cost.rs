@@ -8,6 +8,9 @@ use crate::scheduler::{StepCost, StepLoad};
 use crate::step::{BatchChunk, StepBatch};
 use crate::units::Micros;
 
+/// What a step takes at least, in microseconds.
+const LEAST_STEP_US: f64 = 1.0;
+
 /// Step time as a linear function of its work, with normal noise. Microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CostModel {
@@ -108,6 +111,8 @@ impl CostModel {
             return None;
         }
         let [step_us, prefill_token_us, decode_token_us, prefill_us, context_token_us] = cost.coefficients();
+        // A fit that lays all time on tokens says so; but no step is free, and whoever reads this model relies on it.
+        let step_us = step_us.max(LEAST_STEP_US);
         // The spread is a mean absolute error; of normal errors that is 0.8 standard deviations.
         let step_noise = cost.spread() / 0.8;
         let base_noise = 0.0;
@@ -215,6 +220,20 @@ mod tests {
         for bad in ["step_us: -1", "step_us: 0", "{}", "step_us: 5\nstep_ms: 5", "step_us: fast", "["] {
             assert!(CostModel::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_fitted_model_can_be_read_whatever_was_measured() {
+        let mut learnt = StepCost::default();
+        for tokens in 1..200 {
+            // More tokens than proportion would have it: a line through these begins below zero.
+            let load = StepLoad::STEP + StepLoad::prefill(0, tokens);
+            learnt.observe(&load, Micros((tokens * tokens) as u64));
+        }
+        let fitted = CostModel::fitted(&learnt).unwrap();
+        let written: String = fitted.named().iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+        assert_eq!(learnt.coefficients()[0], 0.0, "{written}");
+        assert_eq!(CostModel::parse(&written), Ok(fitted), "{written}");
     }
 
     #[test]

@@ -15,8 +15,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "every_kernel.h"
 #include "fibers.h"
-#include "launches.h"
 
 namespace {
 
@@ -57,17 +57,7 @@ Kernel erased(void (*kernel)(P...)) {
 std::map<std::string, Kernel> kernels() {
     std::map<std::string, Kernel> all;
 #define ADD(name) all[#name] = erased(name);
-#define ADD_A(M, a, A) ADD(M##_##a)
-#define ADD_A_C(M, a, A, c, C) ADD(M##_##a##_##c)
-#define ADD_A_C_D(M, a, A, c, C) ADD(M##_##a##_##c##_d64) ADD(M##_##a##_##c##_d128) ADD(M##_##a##_##c##_d256)
-    FOREBAY_FOR_A_C(ADD_A_C, paged_store)
-    FOREBAY_FOR_A_C(ADD_A_C_D, paged_decode)
-    FOREBAY_FOR_A_C(ADD_A_C_D, paged_prefill)
-    FOREBAY_FOR_A(ADD_A, paged_combine)
-    FOREBAY_FOR_A(ADD_A, rms_norm)
-    FOREBAY_FOR_A(ADD_A, rope)
-    FOREBAY_FOR_A(ADD_A, gate)
-    FOREBAY_FOR_A(ADD_A, sample)
+    FOREBAY_EVERY_KERNEL
     return all;
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Job<'a> {
     /// What a group's sum of codes adds to its dot product, computed once for all outputs. `Symmetric`, `[T, groups]`:
     /// minus the offset times the sum, to start the integer sum from. `Affine`, `[T, groups]`: the bits of the sum as `f32`.
     /// `Super`: pairs of sums of 16 bits each, of two groups, `[T, groups / 2]`, or, with an offset, of a group's halves,
-    /// `[T, groups]`. Empty where tiles have all that is needed.
+    /// `[T, groups]`. Empty where rows were laid out with all that is needed.
     pub terms: &'a [i32],
     pub out: Columns<'a>,
 }
@@ -26,7 +26,7 @@ impl<'a> Job<'a> {
         assert_eq!(rows.inputs(), panels.inputs(), "inputs of rows and weights");
         assert_eq!(out.len(), rows.count() * panels.outputs(), "length of the output");
         terms.clear();
-        if rows.in_tiles(isa) {
+        if rows.are_laid_out(isa) {
             return Job { rows, panels, terms, out: Columns::new(out, panels.outputs()) };
         }
         match panels.format.scheme {
@@ -58,6 +58,8 @@ pub(super) struct Scratch {
     pub codes: Vec<GroupCodes>,
     #[cfg(target_arch = "x86_64")]
     pub superblock: super::superblock::amx::Room,
+    #[cfg(target_arch = "x86_64")]
+    pub words: super::superblock::avx512::Room,
 }
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]

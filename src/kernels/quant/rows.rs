@@ -27,6 +27,9 @@ pub struct Rows {
     /// Beside weights in blocks of 256.
     #[cfg(target_arch = "x86_64")]
     pub(super) pairs: super::superblock::amx::Pairs,
+    /// The same for AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) lines: super::superblock::avx512::Lines,
 }
 
 /// How many inputs are rounded in the same steps. As ggml has it, so that the same file gives the same roundings and, but
@@ -97,6 +100,9 @@ impl Rows {
             let mut pairs = std::mem::take(&mut self.pairs);
             pairs.fill(isa, self);
             self.pairs = pairs;
+            let mut lines = std::mem::take(&mut self.lines);
+            lines.fill(isa, self, !self.pairs.is_empty());
+            self.lines = lines;
         }
     }
 
@@ -112,12 +118,13 @@ impl Rows {
         }
     }
 
-    /// Whether tiles are what products on `isa` read.
-    pub(super) fn in_tiles(&self, isa: Isa) -> bool {
+    /// Whether products on `isa` read a layout of their own.
+    pub(super) fn are_laid_out(&self, isa: Isa) -> bool {
         #[cfg(target_arch = "x86_64")]
-        return isa == Isa::Amx && !(self.tiles.is_empty() && self.pairs.is_empty());
+        let kept = !(self.tiles.is_empty() && self.pairs.is_empty() && self.lines.is_empty());
         #[cfg(not(target_arch = "x86_64"))]
-        return isa == Isa::Amx;
+        let kept = false;
+        kept && matches!(isa, Isa::Avx512 | Isa::Amx)
     }
 
     pub(super) fn groups(&self) -> usize {
@@ -161,7 +168,7 @@ pub(super) fn quantise(x: &[f32], rows: Part, span: Span) {
             let scales = rows.scales.as_chunks_mut::<{ BLOCK / GROUP }>().0;
             let sums = rows.sums.as_chunks_mut::<{ BLOCK / GROUP }>().0;
             for (((x, codes), scales), sums) in blocks.zip(codes).zip(scales).zip(sums) {
-                let steps = Steps::of(x.iter().map(largest).max().unwrap_or_default(), Span::Block);
+                let steps = Steps::of(largest(x.as_flattened()), Span::Block);
                 *scales = [steps.scale; BLOCK / GROUP];
                 for ((x, codes), sums) in x.iter().zip(codes).zip(sums) {
                     *sums = round(x, codes, steps);
@@ -174,8 +181,13 @@ pub(super) fn quantise(x: &[f32], rows: Part, span: Span) {
 /// The bits of the largest magnitude. Bit patterns of magnitudes are ordered as the magnitudes, with infinity and then NaN
 /// above all: one maximum finds the scale and what is not finite. `f32::max` would skip NaN.
 #[inline(always)]
-fn largest(x: &[f32; GROUP]) -> u32 {
-    x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
+fn largest(x: &[f32]) -> u32 {
+    // A loop: a fold that is not inlined would be compiled for the least of processors.
+    let mut largest = 0;
+    for x in x {
+        largest = largest.max(x.to_bits() & 0x7fff_ffff);
+    }
+    largest
 }
 
 /// The width of a step, and its reciprocal.

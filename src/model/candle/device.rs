@@ -4,7 +4,7 @@ use candle_core::{Device, DeviceLocation};
 
 use super::super::backend::{DeviceError, DeviceMemory};
 use super::super::error::LoadError;
-use super::super::load::DeviceChoice;
+use super::super::options::DeviceChoice;
 
 /// Dimensions of a head that the CUDA kernels take.
 const MAX_HEAD_DIM: usize = 256;

@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Tensor};
 
 use super::super::backend::{AttentionShape, Backend, Draw};
 use super::super::batch::Step;
-use super::super::load::{DeviceChoice, Dtype};
+use super::super::options::{DeviceChoice, Dtype};
 use super::super::rope::Angles;
 use super::super::spec::Activation;
 use super::{Candle, Kv, device};

@@ -67,9 +67,10 @@ struct Arrays {
 pub(super) type Compute<'a> = dyn FnMut(&Plan) -> Result<Tensor> + Send + 'a;
 
 impl Graphs {
-    pub(super) fn new() -> Graphs {
+    /// `None` where the system gives no thread: steps are then computed as usual.
+    pub(super) fn new() -> Option<Graphs> {
         let thread = ThreadPoolBuilder::new().num_threads(1).thread_name(|_| "graphs".into()).build();
-        Graphs { thread: thread.expect("a thread"), recordings: Mutex::default() }
+        Some(Graphs { thread: thread.ok()?, recordings: Mutex::default() })
     }
 
     fn recordings(&self) -> MutexGuard<'_, Recordings> {
@@ -82,8 +83,8 @@ impl Graphs {
     }
 
     /// A step of so many rows is about to be computed.
-    pub(super) fn expect(&self, rows: usize) {
-        self.recordings().expect(rows);
+    pub(super) fn announce(&self, rows: usize) {
+        self.recordings().announce(rows);
     }
 
     /// `None` where the step is to be computed as usual.
@@ -106,7 +107,7 @@ impl Graphs {
 }
 
 impl Recordings {
-    fn expect(&mut self, rows: usize) {
+    fn announce(&mut self, rows: usize) {
         if rows > self.most_rows {
             self.most_rows = rows;
             self.stages.clear();
@@ -122,7 +123,7 @@ impl Recordings {
         block_size: usize,
         compute: &mut Compute<'_>,
     ) -> Result<Option<Tensor>> {
-        self.expect(shape.sequences);
+        self.announce(shape.sequences);
         let device = on.device.as_cuda_device()?;
         // candle uploads strides of some ops; kept, they need no copy while recording.
         let _kept = device.enable_cuda_graph_htod_cache();

@@ -33,7 +33,7 @@ use candle_nn::ops;
 use super::backend::{AttentionShape, Backend, DeviceError, DeviceMemory, Draw, Result};
 use super::batch::Step;
 use super::kv_memory::KvLayout;
-use super::load::Dtype;
+use super::options::Dtype;
 use super::rope::Angles;
 use super::spec::{Activation, Experts};
 use super::weights::Numbers;
@@ -97,7 +97,7 @@ impl Candle {
     pub(super) fn recording(mut self, wanted: bool) -> Candle {
         #[cfg(feature = "cuda")]
         if wanted && self.device.is_cuda() {
-            self.graphs = Some(graphs::Graphs::new());
+            self.graphs = graphs::Graphs::new();
         }
         #[cfg(not(feature = "cuda"))]
         let _ = wanted;
@@ -144,7 +144,7 @@ impl Backend for Candle {
             tile_rows: self.tile_rows,
             staging: Staging::new(&self.device),
             #[cfg(feature = "cuda")]
-            graphs: self.graphs.as_ref().map(|_| graphs::Graphs::new()),
+            graphs: self.graphs.as_ref().and_then(|_| graphs::Graphs::new()),
         }
     }
 
@@ -178,7 +178,7 @@ impl Backend for Candle {
     fn plan(&self, step: &Step, angles: &[Angles]) -> Result<Plan> {
         #[cfg(feature = "cuda")]
         if let Some(graphs) = &self.graphs {
-            graphs.expect(step.tokens.len());
+            graphs.announce(step.tokens.len());
         }
         Plan::new(self, step, angles)
     }

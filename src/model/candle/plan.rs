@@ -214,7 +214,7 @@ pub(super) fn row_angles(backend: &Candle, angles: &[Angles]) -> Result<(Option<
 mod tests {
     use candle_core::Device;
 
-    use super::super::super::load::Dtype;
+    use super::super::super::options::Dtype;
     use super::*;
     use crate::kernels::attention::Chunk;
 

@@ -16,7 +16,7 @@ use super::numbers::{Numbers, Packed};
 use crate::kernels::packed::Packing;
 use crate::model::error::{HeaderRule, LoadError, TensorRule};
 use crate::model::json::{self, Fields};
-use crate::model::load::Dtype;
+use crate::model::options::Dtype;
 
 /// The reference implementation's own limit.
 const MAX_HEADER: u64 = 100_000_000;

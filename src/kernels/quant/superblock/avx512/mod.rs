@@ -1,62 +1,58 @@
-//! AVX-512 with VNNI: up to eight rows against two panels.
+//! AVX-512 with VNNI: a block of up to eight rows against one or two panels. More rows are [`words`].
 #![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX-512
+
+mod lines;
+mod words;
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::avx512::load::{self, Five, Four, Load, Six, Wide};
+use super::super::avx512::load::{Five, Four, Load, Six};
 use super::super::format::{Codes, GROUP, Header, PANEL};
-use super::super::job::{Job, Scratch, blocks};
+use super::super::job::{Job, Scratch};
 use super::{GROUPS, OFFSET};
 
-/// Up to this many rows codes are unpacked for each block of rows, beyond it once for all.
-const FEW_ROWS: usize = 32;
+pub(in super::super) use lines::Lines;
+pub(in super::super) use words::Room;
+
 /// Rows of a block.
 const MOST: usize = 8;
 /// How many blocks ahead of the products memory is asked for weights.
 const AHEAD: usize = 2;
 /// Panels that share the rows' loads: a product that loads its own operand waits for the ports of loads.
 const PAIR: usize = 2;
-/// Up to this many rows of a block, sums of two panels stay in registers whatever the format.
+/// Up to this many rows, sums of two panels stay in registers whatever the format.
 const NARROW: usize = 4;
 
 /// Computes the outputs of `panels`.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(in super::super) fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
-    let rows = blocks(job.rows.count(), MOST).map(|rows| rows.len()).max().unwrap_or(0);
-    let pairs = job.panels.format.codes == Codes::Four || rows <= NARROW;
+    if !job.rows.lines.is_empty() {
+        return words::panels(job, panels, &mut scratch.words);
+    }
+    let pairs = job.panels.format.codes == Codes::Four || job.rows.count() <= NARROW;
     let mut index = panels.start;
     while pairs && index + PAIR <= panels.end {
-        some::<PAIR>(job, index, scratch);
+        some::<PAIR>(job, index);
         index += PAIR;
     }
     for index in index..panels.end {
-        some::<1>(job, index, scratch);
+        some::<1>(job, index);
     }
 }
 
 /// `P` panels.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn some<const P: usize>(job: &Job, index: usize, scratch: &mut Scratch) {
-    let (format, groups) = (job.panels.format, job.panels.groups());
-    let panel = |p: usize| job.panels.panel(index + p);
-    let header = std::array::from_fn(|p| panel(p).0);
-    if job.rows.count() > FEW_ROWS {
-        for (p, wide) in scratch.codes[..P * groups].chunks_exact_mut(groups).enumerate() {
-            load::codes(format.codes, 0, panel(p).1, wide);
-        }
-        let codes = std::array::from_fn(|p| bytemuck::cast_slice(&scratch.codes[p * groups..][..groups]));
-        let weights = Weights { index, header, codes, next: None };
-        return match format.codes {
-            Codes::Four => rows::<Wide<{ Four::LARGEST }>, true, P>(job, &weights),
-            Codes::Five => rows::<Wide<{ Five::LARGEST }>, true, P>(job, &weights),
-            _ => rows::<Wide<{ Six::LARGEST }>, false, P>(job, &weights),
-        };
-    }
+fn some<const P: usize>(job: &Job, index: usize) {
     let last = job.panels.count() - 1;
-    let next = Some(std::array::from_fn(|p| job.panels.panel((index + P + p).min(last)).0.as_ptr()));
-    let weights = Weights { index, header, codes: std::array::from_fn(|p| panel(p).1), next };
-    match format.codes {
+    let panel = |p: usize| job.panels.panel((index + p).min(last));
+    let weights = Weights {
+        index,
+        header: std::array::from_fn(|p| panel(p).0),
+        codes: std::array::from_fn(|p| panel(p).1),
+        next: std::array::from_fn(|p| panel(P + p).0.as_ptr()),
+    };
+    match job.panels.format.codes {
         Codes::Four => rows::<Four, true, P>(job, &weights),
         Codes::Five => rows::<Five, true, P>(job, &weights),
         _ => rows::<Six, false, P>(job, &weights),
@@ -68,8 +64,8 @@ struct Weights<'a, const P: usize> {
     index: usize,
     header: [&'a [u8]; P],
     codes: [&'a [u8]; P],
-    /// Where the panels after begin; none where codes were unpacked, which are in the caches.
-    next: Option<[*const u8; P]>,
+    /// Where the panels after begin.
+    next: [*const u8; P],
 }
 
 impl<const P: usize> Weights<'_, P> {
@@ -77,15 +73,14 @@ impl<const P: usize> Weights<'_, P> {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn fetch<L: Load>(&self, b: usize, entry_bytes: usize) -> [*const u8; P] {
-        let mut codes = self.codes.map(<[u8]>::as_ptr);
-        let Some(next) = self.next else { return codes };
         let blocks = self.codes[0].len() / (GROUPS * L::BYTES);
-        for p in 0..P {
-            let (panel, b) = if b < blocks { (self.header[p].as_ptr(), b) } else { (next[p], b - blocks) };
+        let mut codes = self.next;
+        for (p, codes) in codes.iter_mut().enumerate() {
+            let (panel, b) = if b < blocks { (self.header[p].as_ptr(), b) } else { (self.next[p], b - blocks) };
             for line in 0..entry_bytes.div_ceil(64) {
                 _mm_prefetch::<_MM_HINT_T2>(panel.wrapping_add(b * entry_bytes + 64 * line).cast());
             }
-            codes[p] = panel.wrapping_add(self.header[p].len() + b * GROUPS * L::BYTES);
+            *codes = panel.wrapping_add(self.header[p].len() + b * GROUPS * L::BYTES);
         }
         codes
     }
@@ -93,35 +88,32 @@ impl<const P: usize> Weights<'_, P> {
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn rows<L: Load, const AFFINE: bool, const P: usize>(job: &Job, weights: &Weights<P>) {
-    // A row's sums of products stay in registers, others may leave them.
-    for range in blocks(job.rows.count(), MOST) {
-        match range.len() {
-            1 => block::<L, AFFINE, 1, P>(job, weights, range.start),
-            2 => block::<L, AFFINE, 2, P>(job, weights, range.start),
-            3 => block::<L, AFFINE, 3, P>(job, weights, range.start),
-            4 => block::<L, AFFINE, 4, P>(job, weights, range.start),
-            5 => block::<L, AFFINE, 5, P>(job, weights, range.start),
-            6 => block::<L, AFFINE, 6, P>(job, weights, range.start),
-            7 => block::<L, AFFINE, 7, P>(job, weights, range.start),
-            _ => block::<L, AFFINE, 8, P>(job, weights, range.start),
-        }
+    match job.rows.count() {
+        1 => block::<L, AFFINE, 1, P>(job, weights),
+        2 => block::<L, AFFINE, 2, P>(job, weights),
+        3 => block::<L, AFFINE, 3, P>(job, weights),
+        4 => block::<L, AFFINE, 4, P>(job, weights),
+        5 => block::<L, AFFINE, 5, P>(job, weights),
+        6 => block::<L, AFFINE, 6, P>(job, weights),
+        7 => block::<L, AFFINE, 7, P>(job, weights),
+        _ => block::<L, AFFINE, MOST, P>(job, weights),
     }
 }
 
-/// Rows `start..start + R`.
+/// All `R` rows. A row's sums of products stay in registers, others may leave them.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 #[allow(clippy::needless_range_loop)] // registers in arrays, indexed by constants once unrolled
-fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job, weights: &Weights<P>, start: usize) {
+fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job, weights: &Weights<P>) {
     let groups = job.panels.groups();
     let entry_bytes = const { if AFFINE { Header::SuperAffine } else { Header::SuperHalves }.bytes() };
     let pairs = pairs_per_block(AFFINE);
-    let x = &job.rows.codes[start * groups * GROUP..(start + R) * groups * GROUP];
-    let scales = &job.rows.scales[start * groups..(start + R) * groups];
-    let terms = &job.terms[start * groups / GROUPS * pairs..(start + R) * groups / GROUPS * pairs];
+    let x = &job.rows.codes[..R * groups * GROUP];
+    let scales = &job.rows.scales[..R * groups];
+    let terms = &job.terms[..R * groups / GROUPS * pairs];
     // Stores are done in order: one that waits for memory would keep those of sums that leave the registers.
     for r in 0..R {
         for p in 0..P {
-            _mm_prefetch::<_MM_HINT_ET0>(job.out.place(start + r, (weights.index + p) * PANEL).0.cast());
+            _mm_prefetch::<_MM_HINT_ET0>(job.out.place(r, (weights.index + p) * PANEL).0.cast());
         }
     }
     for p in 0..P {
@@ -175,7 +167,7 @@ fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job,
         }
         for (r, y) in y.iter().enumerate() {
             for (p, y) in y.iter().enumerate() {
-                let (place, count) = job.out.place(start + r, (weights.index + p) * PANEL);
+                let (place, count) = job.out.place(r, (weights.index + p) * PANEL);
                 _mm512_mask_storeu_ps(place, 0xffff >> (PANEL - count.min(PANEL)), *y);
             }
         }
@@ -278,7 +270,7 @@ impl<const P: usize> Block<'_, P> {
     ) -> ([[__m512i; P]; R], [[__m512i; P]; R]) {
         let at = self.start + g * L::BYTES;
         for ahead in self.ahead {
-            for line in 0..if L::UNPACKED { 0 } else { L::BYTES / 64 } {
+            for line in 0..L::BYTES / 64 {
                 _mm_prefetch::<_MM_HINT_T2>(ahead.wrapping_add(g * L::BYTES + 64 * line).cast());
             }
         }
