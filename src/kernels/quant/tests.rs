@@ -107,6 +107,23 @@ fn every_path_gives_the_bits_of_the_definition() {
     }
 }
 
+/// More rows than the caches hold, and panels that are taken together, with some left over.
+#[test]
+fn many_rows_give_the_bits_of_the_definition() {
+    let mut random = Random(7);
+    for packing in [Packing::Q8_0, Packing::Q4K, Packing::Q5K, Packing::Q6K] {
+        for (rows, inputs, outputs) in [(65, 256, 100), (71, 512, 70), (230, 2816, 90)] {
+            let panels = repack(packing, &random.weights(packing, outputs, inputs), inputs);
+            let x = random.numbers(rows * inputs);
+            let expected = product(Isa::Scalar, &x, &panels);
+            for isa in Isa::available() {
+                let y = product(isa, &x, &panels);
+                assert!(same_bits(&y, &expected), "{isa:?} {packing:?} {rows}x{inputs}x{outputs}");
+            }
+        }
+    }
+}
+
 /// The largest codes and sums there are: no path may saturate.
 #[test]
 fn extremes_are_exact() {
@@ -125,7 +142,7 @@ fn extremes_are_exact() {
             let mut weights = vec![0.0; inputs];
             panels.unpack_row(3, &mut weights);
             for sign in [1.0f32, -1.0] {
-                let x = vec![sign; 9 * inputs];
+                let x = vec![sign; 9 * inputs]; // more rows than a block of AVX-512
                 let exact: f64 = weights.iter().map(|&w| f64::from(w) * f64::from(sign)).sum();
                 for isa in Isa::available() {
                     let y = product(isa, &x, &panels);

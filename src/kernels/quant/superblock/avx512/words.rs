@@ -32,7 +32,7 @@ const AHEAD: usize = 2;
 pub(in super::super::super) struct Room {
     /// Of each panel at hand.
     blocks: Vec<Block>,
-    /// `[panels, rows]`
+    /// At least `[panels, rows]`.
     y: Vec<[f32; PANEL]>,
 }
 
@@ -68,7 +68,9 @@ pub(super) fn panels(job: &Job, panels: Range<usize>, room: &mut Room) {
 /// `P` panels.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn some<const P: usize>(job: &Job, rows: &Range<usize>, first: usize, room: &mut Room) {
-    room.y.resize(P * rows.len(), [0.0; PANEL]);
+    if room.y.len() < P * rows.len() {
+        room.y.resize(P * rows.len(), [0.0; PANEL]);
+    }
     let part = Part::<P> { job, rows, first };
     match job.panels.format.codes {
         Codes::Four => part.all::<Four, true, 4>(room),
