@@ -19,7 +19,7 @@
 //! | 1 | 176 | 111 | 100 | 46 to 53 GB/s of weights |
 //! | 8 | 637 | 501 | 665 | Q8_0: 44 GB/s |
 //! | 32 | 1,181 | 1,049 | 1,127 | |
-//! | 512 | 1,264 | 1,819 | 1,200 | without AMX, at most 1,440: Q4_K 835, Q6_K 770 |
+//! | 512 | 1,264 | 1,819 | 1,200 | a machine without AMX, at most 1,440: Q4_K 735, Q6_K 595 |
 //!
 //! On the same machine AVX2 reaches 167 and 300 (Q4_K, one and eight rows). Against unpacking to `f32` in scalar loops, as
 //! it was before: 14 to 48 times for one row, 44 to 109 times from 8 rows on.
