@@ -88,6 +88,17 @@ fn rows_come_back_exactly() {
     }
 }
 
+/// Every path gives the bits of the definition.
+fn compare_paths(random: &mut Random, packing: Packing, rows: usize, inputs: usize, outputs: usize) {
+    let panels = repack(packing, &random.weights(packing, outputs, inputs), inputs);
+    let x = random.numbers(rows * inputs);
+    let expected = product(Isa::Scalar, &x, &panels);
+    for isa in Isa::available() {
+        let y = product(isa, &x, &panels);
+        assert!(same_bits(&y, &expected), "{isa:?} {packing:?} {rows}x{inputs}x{outputs}");
+    }
+}
+
 #[test]
 fn every_path_gives_the_bits_of_the_definition() {
     let mut random = Random(2);
@@ -95,13 +106,7 @@ fn every_path_gives_the_bits_of_the_definition() {
         for &inputs in widths(packing) {
             for (rows, outputs) in [(1, 1), (1, 100), (2, 33), (3, 16), (8, 47), (9, 65), (14, 32), (33, 17), (40, 50)]
             {
-                let panels = repack(packing, &random.weights(packing, outputs, inputs), inputs);
-                let x = random.numbers(rows * inputs);
-                let expected = product(Isa::Scalar, &x, &panels);
-                for isa in Isa::available() {
-                    let y = product(isa, &x, &panels);
-                    assert!(same_bits(&y, &expected), "{isa:?} {packing:?} {rows}x{inputs}x{outputs}");
-                }
+                compare_paths(&mut random, packing, rows, inputs, outputs);
             }
         }
     }
@@ -113,13 +118,7 @@ fn many_rows_give_the_bits_of_the_definition() {
     let mut random = Random(7);
     for packing in [Packing::Q8_0, Packing::Q4K, Packing::Q5K, Packing::Q6K] {
         for (rows, inputs, outputs) in [(65, 256, 100), (71, 512, 70), (230, 2816, 90)] {
-            let panels = repack(packing, &random.weights(packing, outputs, inputs), inputs);
-            let x = random.numbers(rows * inputs);
-            let expected = product(Isa::Scalar, &x, &panels);
-            for isa in Isa::available() {
-                let y = product(isa, &x, &panels);
-                assert!(same_bits(&y, &expected), "{isa:?} {packing:?} {rows}x{inputs}x{outputs}");
-            }
+            compare_paths(&mut random, packing, rows, inputs, outputs);
         }
     }
 }
