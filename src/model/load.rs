@@ -383,7 +383,7 @@ fn place(spec: Spec, weights: &Weights, config: &Path, options: &LoadOptions) ->
         }
         Some(device) => {
             device::check_heads(&device, head_dim)?;
-            let backend = Candle::new(device, dtype, heads / kv_heads).recording(options.cuda_graphs);
+            let backend = Candle::new(device, dtype, heads / kv_heads).recording(options.cuda_graphs)?;
             let room = Room { memory: backend.memory()?, needed: weights.bytes(&spec, dtype, options.quantise), dtype };
             room.check(&spec)?;
             parts(backend, &spec, weights, config, options)

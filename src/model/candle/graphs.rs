@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use candle_core::Tensor;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::super::backend::Result;
+use super::super::backend::{DeviceError, Result};
 use super::super::batch::Step;
 use super::super::rope::Angles;
 use super::Candle;
@@ -67,10 +67,12 @@ struct Arrays {
 pub(super) type Compute<'a> = dyn FnMut(&Plan) -> Result<Tensor> + Send + 'a;
 
 impl Graphs {
-    /// `None` where the system gives no thread: steps are then computed as usual.
-    pub(super) fn new() -> Option<Graphs> {
+    /// Fails where the system gives no thread.
+    pub(super) fn new() -> Result<Graphs> {
         let thread = ThreadPoolBuilder::new().num_threads(1).thread_name(|_| "graphs".into()).build();
-        Some(Graphs { thread: thread.ok()?, recordings: Mutex::default() })
+        let thread =
+            thread.map_err(|error| DeviceError::Failed(format!("no thread for model.cuda_graphs: {error}")))?;
+        Ok(Graphs { thread, recordings: Mutex::default() })
     }
 
     fn recordings(&self) -> MutexGuard<'_, Recordings> {

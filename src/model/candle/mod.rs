@@ -93,15 +93,18 @@ impl Candle {
     }
 
     /// Records decode steps and plays them back, on CUDA.
-    #[cfg_attr(not(feature = "cuda"), allow(unused_mut))]
-    pub(super) fn recording(mut self, wanted: bool) -> Candle {
-        #[cfg(feature = "cuda")]
+    #[cfg(feature = "cuda")]
+    pub(super) fn recording(mut self, wanted: bool) -> Result<Candle> {
         if wanted && self.device.is_cuda() {
-            self.graphs = graphs::Graphs::new();
+            self.graphs = Some(graphs::Graphs::new()?);
         }
-        #[cfg(not(feature = "cuda"))]
-        let _ = wanted;
-        self
+        Ok(self)
+    }
+
+    /// There is nothing to record.
+    #[cfg(not(feature = "cuda"))]
+    pub(super) fn recording(self, _: bool) -> Result<Candle> {
+        Ok(self)
     }
 
     fn upload<T: Number>(&self, numbers: &[T]) -> Result<Tensor> {
@@ -143,8 +146,9 @@ impl Backend for Candle {
             dtype: self.dtype,
             tile_rows: self.tile_rows,
             staging: Staging::new(&self.device),
+            // An engine for which there is no thread left computes its steps as usual.
             #[cfg(feature = "cuda")]
-            graphs: self.graphs.as_ref().and_then(|_| graphs::Graphs::new()),
+            graphs: self.graphs.as_ref().and_then(|_| graphs::Graphs::new().ok()),
         }
     }
 

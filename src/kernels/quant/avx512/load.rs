@@ -93,8 +93,8 @@ pub(in super::super) trait Load {
 pub(in super::super) struct Four;
 pub(in super::super) struct Five;
 pub(in super::super) struct Six;
-/// Bytes that were unpacked, none above `LARGEST`.
-pub(in super::super) struct Wide<const LARGEST: usize>;
+/// Bytes that were unpacked.
+pub(in super::super) struct Wide;
 /// Eight bits as they lie in a panel.
 pub(in super::super) struct Signed;
 
@@ -156,9 +156,9 @@ impl Load for Six {
     }
 }
 
-impl<const LARGEST: usize> Load for Wide<LARGEST> {
+impl Load for Wide {
     const BYTES: usize = Codes::Eight.bytes();
-    const LARGEST: usize = LARGEST;
+    const LARGEST: usize = 255;
     const UNPACKED: bool = true;
 
     #[inline]
@@ -181,7 +181,7 @@ impl Load for Signed {
     unsafe fn quads(group: *const u8, j: usize) -> (__m512i, __m512i) {
         let sign = _mm512_set1_epi8(SIGN as i8);
         // SAFETY: as the caller promises.
-        let (low, high) = unsafe { Wide::<255>::quads(group, j) };
+        let (low, high) = unsafe { Wide::quads(group, j) };
         (_mm512_xor_si512(low, sign), _mm512_xor_si512(high, sign))
     }
 }

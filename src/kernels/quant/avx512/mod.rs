@@ -86,7 +86,7 @@ fn many_rows<const P: usize>(job: &Job, index: usize, scratch: &mut Scratch) {
         weights.scales[p] = &scratch.scales[p * groups..][..groups];
     }
     match format.scheme {
-        Scheme::Symmetric { .. } => rows::<Wide<255>, Symmetric, P>(job, &weights),
-        Scheme::Affine | Scheme::Super { .. } => rows::<Wide<255>, Affine, P>(job, &weights),
+        Scheme::Symmetric { .. } => rows::<Wide, Symmetric, P>(job, &weights),
+        Scheme::Affine | Scheme::Super { .. } => rows::<Wide, Affine, P>(job, &weights),
     }
 }
