@@ -76,6 +76,12 @@ fn guided(count: usize, step: usize, threads: usize) -> impl Iterator<Item = Ran
     })
 }
 
+/// Row counts `1..=most` that cover `rows`, as evenly as possible.
+pub(super) fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = rows.div_ceil(most);
+    (0..count).map(move |index| rows * index / count..rows * (index + 1) / count)
+}
+
 struct Start<T>(*mut T);
 
 // SAFETY: it is only used to cut disjoint slices, each for one thread, out of one that the caller has for itself.

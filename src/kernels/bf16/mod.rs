@@ -16,8 +16,12 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod split;
 mod weights;
+
+use weights::Unit;
 
 pub use weights::Weights;
 
@@ -37,26 +41,35 @@ const TILE_NUMBERS: usize = TILE * GROUP;
 /// When `x` is not of whole rows, `y` has another length, or this machine does not have the unit.
 #[cfg(target_arch = "x86_64")]
 pub fn matmul_into(x: &[f32], weights: &Weights, y: &mut [f32]) {
-    use split::Split;
     use std::cell::RefCell;
     thread_local! {
-        static ROWS: RefCell<Split> = RefCell::default();
+        static ROWS: RefCell<(split::Split, avx512::Rounded)> = RefCell::default();
     }
-    assert!(amx::is_here(), "no tiles of BF16 on this machine");
-    assert!(x.len().is_multiple_of(weights.inputs()), "ragged rows");
-    let count = x.len() / weights.inputs();
+    let inputs = weights.inputs();
+    assert!(x.len().is_multiple_of(inputs), "ragged rows");
+    let count = x.len() / inputs;
     assert_eq!(y.len(), count * weights.outputs(), "length of the output");
     if count == 0 {
         return;
     }
-    ROWS.with_borrow_mut(|rows| {
-        rows.fill(x, weights.inputs());
-        let out = Columns::new(y, weights.outputs());
-        let tiles = weights.outputs().div_ceil(TILE);
-        for_each_range(tiles, amx::TOGETHER, x.len() * weights.outputs(), |range| {
+    let out = Columns::new(y, weights.outputs());
+    let (tiles, cost) = (weights.outputs().div_ceil(TILE), x.len() * weights.outputs());
+    ROWS.with_borrow_mut(|(split, rounded)| match weights.unit {
+        Unit::Tiles => {
+            assert!(amx::is_here(), "no tiles of BF16 on this machine");
+            split.fill(x, inputs);
             // SAFETY: the unit was just asked for.
-            unsafe { amx::tiles(rows, weights, range, &out) }
-        });
+            for_each_range(tiles, amx::TOGETHER, cost, |range| unsafe { amx::tiles(split, weights, range, &out) });
+        }
+        Unit::Pairs => {
+            assert!(avx512::is_here(), "no AVX-512 for BF16 on this machine");
+            // SAFETY: the instructions were just asked for.
+            unsafe { rounded.fill(x, inputs) };
+            // SAFETY: as above.
+            for_each_range(tiles, avx512::PANELS, cost, |range| unsafe {
+                avx512::panels(rounded, weights, range, &out)
+            });
+        }
     });
 }
 

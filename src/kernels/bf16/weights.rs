@@ -1,4 +1,4 @@
-//! Weights as tiles, in memory of their own.
+//! Weights as a unit wants them, in memory of their own.
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
@@ -11,35 +11,74 @@ use super::{GROUP, TILE};
 /// Bytes of a group of one output.
 const GROUP_BYTES: usize = 2 * GROUP;
 
-/// `[outputs / 16, inputs / 32, 16, 32]` BF16: as many bytes as in the file, the outputs rounded up.
+/// As many bytes as in the file, the outputs rounded up.
 pub struct Weights {
     outputs: usize,
     inputs: usize,
+    pub(super) unit: Unit,
     bytes: Memory,
 }
 
+/// What multiplies them, and hence how they lie: `[outputs / 16, inputs / 32]` groups of 1 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// AMX. A group is `[16 outputs, 32 inputs]`.
+    Tiles,
+    /// AVX-512 with BF16. A group is `[16 pairs of inputs, 16 outputs, 2]`.
+    Pairs,
+}
+
+impl Unit {
+    /// What this process uses.
+    pub fn current() -> Option<Unit> {
+        Unit::of(Isa::current())
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn of(isa: Isa) -> Option<Unit> {
+        match isa {
+            Isa::Amx if super::amx::is_here() => Some(Unit::Tiles),
+            Isa::Amx | Isa::Avx512 if super::avx512::is_here() => Some(Unit::Pairs),
+            _ => None,
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn of(_: Isa) -> Option<Unit> {
+        None
+    }
+
+    /// Where in a group input `k` of output `n` is, in numbers.
+    fn place(self, n: usize, k: usize) -> usize {
+        match self {
+            Unit::Tiles => n * GROUP + k,
+            Unit::Pairs => k / 2 * 2 * TILE + 2 * n + k % 2,
+        }
+    }
+}
+
 impl Weights {
-    /// Whether rows of `inputs` numbers in `packing` become tiles in this process.
+    /// Whether rows of `inputs` numbers in `packing` are multiplied here in this process.
     pub fn exist(packing: Packing, inputs: usize) -> bool {
-        let unit = {
-            #[cfg(target_arch = "x86_64")]
-            {
-                super::amx::is_here()
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            {
-                false
-            }
-        };
-        packing == Packing::Bf16 && inputs > 0 && inputs.is_multiple_of(GROUP) && unit && Isa::current() == Isa::Amx
+        packing == Packing::Bf16 && inputs > 0 && inputs.is_multiple_of(GROUP) && Unit::current().is_some()
     }
 
     /// Takes `[outputs, inputs]` BF16 out of `rows`. After each slab of rows `done` is told how many bytes of `rows` will not
     /// be read again, so that its owner can let go of them: memory never holds the weights twice.
     ///
     /// # Panics
-    /// When `inputs` is not a positive multiple of 32, or `rows` not of whole rows.
-    pub fn repack(rows: &[u8], inputs: usize, mut done: impl FnMut(usize)) -> Result<Weights, OutOfMemory> {
+    /// When `inputs` is not a positive multiple of 32, `rows` not of whole rows, or nothing here multiplies them.
+    pub fn repack(rows: &[u8], inputs: usize, done: impl FnMut(usize)) -> Result<Weights, OutOfMemory> {
+        Weights::repack_for(Unit::current().expect("a unit for BF16"), rows, inputs, done)
+    }
+
+    /// [`Weights::repack`] for a unit that need not be here.
+    pub(super) fn repack_for(
+        unit: Unit,
+        rows: &[u8],
+        inputs: usize,
+        mut done: impl FnMut(usize),
+    ) -> Result<Weights, OutOfMemory> {
         assert!(inputs > 0 && inputs.is_multiple_of(GROUP), "no tiles for {inputs} inputs");
         let row_bytes = 2 * inputs;
         assert!(rows.len().is_multiple_of(row_bytes), "ragged rows");
@@ -51,14 +90,21 @@ impl Weights {
             let panels = to.par_chunks_mut(panel_bytes).zip(from.par_chunks(panel_bytes));
             panels.for_each(|(panel, rows)| {
                 for (n, row) in rows.chunks_exact(row_bytes).enumerate() {
-                    for (tile, group) in panel.chunks_exact_mut(TILE * GROUP_BYTES).zip(row.chunks_exact(GROUP_BYTES)) {
-                        tile[n * GROUP_BYTES..][..GROUP_BYTES].copy_from_slice(group);
+                    for (to, group) in panel.chunks_exact_mut(TILE * GROUP_BYTES).zip(row.chunks_exact(GROUP_BYTES)) {
+                        match unit {
+                            Unit::Tiles => to[unit.place(n, 0) * 2..][..GROUP_BYTES].copy_from_slice(group),
+                            Unit::Pairs => {
+                                for (p, pair) in group.as_chunks::<4>().0.iter().enumerate() {
+                                    to[unit.place(n, 2 * p) * 2..][..4].copy_from_slice(pair);
+                                }
+                            }
+                        }
                     }
                 }
             });
             done(from.as_ptr().addr() - rows.as_ptr().addr() + from.len());
         }
-        Ok(Weights { outputs, inputs, bytes })
+        Ok(Weights { outputs, inputs, unit, bytes })
     }
 
     pub fn outputs(&self) -> usize {
@@ -81,10 +127,10 @@ impl Weights {
     /// When there is no such row, or `out` is not as long as one.
     pub fn unpack_row(&self, output: usize, out: &mut [f32]) {
         assert!(output < self.outputs && out.len() == self.inputs, "row {output} of {}", self.outputs);
-        let tiles = self.panel(output / TILE).chunks_exact(TILE * GROUP_BYTES);
-        for (tile, out) in tiles.zip(out.as_chunks_mut::<GROUP>().0) {
-            let row = &tile[output % TILE * GROUP_BYTES..][..GROUP_BYTES];
-            for (out, two) in out.iter_mut().zip(row.as_chunks::<2>().0) {
+        let groups = self.panel(output / TILE).chunks_exact(TILE * GROUP_BYTES);
+        for (group, out) in groups.zip(out.as_chunks_mut::<GROUP>().0) {
+            for (k, out) in out.iter_mut().enumerate() {
+                let two = &group.as_chunks::<2>().0[self.unit.place(output % TILE, k)];
                 *out = f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16);
             }
         }

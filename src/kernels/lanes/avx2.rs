@@ -25,7 +25,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: as the caller promises.
-        unsafe { _mm_prefetch::<_MM_HINT_T2>(at.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
 
     #[inline(always)]

@@ -65,7 +65,7 @@ fn tile<L: Load, const R: usize, const C: usize>(job: &Job, row: usize, column: 
                 let at = w.as_ptr().add((c * inputs + k) * L::BYTES);
                 weights[c] = L::sixteen(at);
                 // The rows after these.
-                _mm_prefetch::<_MM_HINT_T2>(at.wrapping_add(w.len()).cast());
+                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(w.len()).cast());
             }
             for r in 0..R {
                 add(&mut sums[r], &weights, x.as_ptr().add(r * inputs + k));

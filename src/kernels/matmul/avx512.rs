@@ -121,7 +121,7 @@ fn tile<L: Load, const R: usize, const C: usize>(
                 let at = w.as_ptr().add((c * inputs + k) * L::BYTES);
                 weights[c] = L::sixteen(at);
                 // The rows after these.
-                _mm_prefetch::<_MM_HINT_T2>(at.wrapping_add(w.len()).cast());
+                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(w.len()).cast());
             }
             for r in 0..R {
                 let x = _mm512_loadu_ps(x.as_ptr().add(r * inputs + k));

@@ -1,7 +1,5 @@
 //! One product, as the kernels see it: rows against one or two panels at a time.
 
-use std::ops::Range;
-
 use super::super::isa::Isa;
 use super::super::parallel::Columns;
 use super::expand::GroupScales;
@@ -71,10 +69,4 @@ impl Scratch {
         self.scales.resize(2 * groups, bytemuck::Zeroable::zeroed());
         self.codes.resize(2 * groups, bytemuck::Zeroable::zeroed());
     }
-}
-
-/// Row counts `1..=most` that cover `rows`, as evenly as possible.
-pub(super) fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let count = rows.div_ceil(most);
-    (0..count).map(move |index| rows * index / count..rows * (index + 1) / count)
 }

@@ -12,9 +12,10 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::super::parallel::blocks;
 use super::expand::GroupScales;
 use super::format::{Codes, GROUP, PANEL, SIGN, Scheme};
-use super::job::{Job, Scratch, blocks};
+use super::job::{Job, Scratch};
 use load::{Eight, Five, Four, LANES, Load};
 
 /// Rows of a block: their sums for eight outputs, in 32 and in 16 bits, fill half of the registers.
@@ -96,7 +97,7 @@ unsafe fn block<L: Load, const SCHEME: u8, const VNNI: bool, const R: usize>(
         unsafe {
             let codes = weights.codes.as_ptr().add(g * L::BYTES);
             for line in 0..L::BYTES / 64 {
-                _mm_prefetch::<_MM_HINT_T2>(codes.wrapping_add(AHEAD + 64 * line).cast());
+                _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(AHEAD + 64 * line).cast());
             }
             let w = &*weights.scales.as_ptr().add(g);
             for h in 0..2 {

@@ -3,9 +3,10 @@
 
 use std::arch::x86_64::*;
 
+use super::super::super::parallel::blocks;
 use super::super::expand::GroupScales;
 use super::super::format::{GROUP, PANEL};
-use super::super::job::{Job, blocks};
+use super::super::job::Job;
 use super::load::{AHEAD, Load};
 
 /// Rows of a block.
@@ -75,7 +76,7 @@ fn block<L: Load, S: Sums, const R: usize, const P: usize>(job: &Job, weights: &
                         false => weights.next[p].wrapping_add((g - groups) * L::BYTES),
                     };
                     for line in 0..L::BYTES / 64 {
-                        _mm_prefetch::<_MM_HINT_T2>(ahead.wrapping_add(64 * line).cast());
+                        _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64 * line).cast());
                     }
                 }
             }

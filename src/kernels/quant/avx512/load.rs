@@ -61,7 +61,7 @@ fn widen<L: Load>(offset: u8, groups: &[u8], out: &mut [GroupCodes]) {
     let offset = _mm512_set1_epi8(offset as i8);
     for (group, out) in groups.chunks_exact(L::BYTES).zip(out) {
         for line in 0..L::BYTES / 64 {
-            _mm_prefetch::<_MM_HINT_T2>(group.as_ptr().wrapping_add(AHEAD + 64 * line).cast());
+            _mm_prefetch::<_MM_HINT_T0>(group.as_ptr().wrapping_add(AHEAD + 64 * line).cast());
         }
         for j in 0..4 {
             // SAFETY: a group is `L::BYTES` long; `j` is below 4, so both stores are within the 512 bytes of `out`.

@@ -8,7 +8,7 @@
 mod block;
 pub(super) mod load;
 
-use std::arch::x86_64::{_MM_HINT_T2, _mm_prefetch};
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
 use super::format::{Codes, Scheme};
@@ -55,7 +55,7 @@ fn few_rows<const P: usize>(job: &Job, index: usize, scratch: &mut Scratch) {
         let (header, codes) = job.panels.panel((index + P + p).min(last));
         weights.next[p] = codes.as_ptr();
         for line in header.chunks(LINE) {
-            _mm_prefetch::<_MM_HINT_T2>(line.as_ptr().cast());
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
         }
     }
     for p in 0..P {

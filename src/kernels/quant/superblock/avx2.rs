@@ -6,10 +6,11 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::super::super::parallel::blocks;
 use super::super::avx2::dpbusd;
 use super::super::avx2::load::{Five, Four, LANES, Load, Six};
 use super::super::format::{Codes, GROUP, PANEL};
-use super::super::job::{Job, blocks};
+use super::super::job::Job;
 use super::{GROUPS, OFFSET};
 
 /// Rows of a block.
@@ -140,7 +141,7 @@ unsafe fn products<L: Load, const AFFINE: bool, const VNNI: bool, const R: usize
         unsafe {
             let codes = codes.add(g * L::BYTES);
             for line in 0..L::BYTES / 64 {
-                _mm_prefetch::<_MM_HINT_T2>(codes.wrapping_add(AHEAD + 64 * line).cast());
+                _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(AHEAD + 64 * line).cast());
             }
             let scales = if AFFINE {
                 [bytes::<AFFINE>(entry, 4 + 2 * g, h), _mm256_setzero_si256()]

@@ -78,7 +78,7 @@ impl<const P: usize> Weights<'_, P> {
         for (p, codes) in codes.iter_mut().enumerate() {
             let (panel, b) = if b < blocks { (self.header[p].as_ptr(), b) } else { (self.next[p], b - blocks) };
             for line in 0..entry_bytes.div_ceil(64) {
-                _mm_prefetch::<_MM_HINT_T2>(panel.wrapping_add(b * entry_bytes + 64 * line).cast());
+                _mm_prefetch::<_MM_HINT_T0>(panel.wrapping_add(b * entry_bytes + 64 * line).cast());
             }
             *codes = panel.wrapping_add(self.header[p].len() + b * GROUPS * L::BYTES);
         }
@@ -271,7 +271,7 @@ impl<const P: usize> Block<'_, P> {
         let at = self.start + g * L::BYTES;
         for ahead in self.ahead {
             for line in 0..L::BYTES / 64 {
-                _mm_prefetch::<_MM_HINT_T2>(ahead.wrapping_add(g * L::BYTES + 64 * line).cast());
+                _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(g * L::BYTES + 64 * line).cast());
             }
         }
         let mut first = [[_mm512_setzero_si512(); P]; R];

@@ -11,9 +11,10 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::super::super::super::parallel::blocks;
 use super::super::super::avx512::load::{Five, Four, Load, Six};
 use super::super::super::format::{Codes, PANEL};
-use super::super::super::job::{Job, blocks};
+use super::super::super::job::Job;
 use super::super::GROUPS;
 use super::lines::{CHUNKS, Line};
 use super::{MOST, half, pair, wide};
@@ -102,9 +103,14 @@ impl<const P: usize> Part<'_, P> {
                 let (entry, codes) = (&header[b * entry_bytes..][..entry_bytes], &codes[b * block_bytes..]);
                 block.unpack::<L, AFFINE>(entry, &codes[..block_bytes]);
                 // Behind the last block comes the next panel that will be here.
-                let next = P * format.panel_bytes(groups) - count * block_bytes;
-                let skip = if b + AHEAD < count { 0 } else { next };
-                *ahead = codes.as_ptr().wrapping_add(AHEAD * block_bytes + skip);
+                let next = |bytes: usize| {
+                    AHEAD * bytes + if b + AHEAD < count { 0 } else { P * format.panel_bytes(groups) - count * bytes }
+                };
+                *ahead = codes.as_ptr().wrapping_add(next(block_bytes));
+                let headers = entry.as_ptr().wrapping_add(next(entry_bytes));
+                for line in 0..entry_bytes.div_ceil(64) {
+                    _mm_prefetch::<_MM_HINT_T0>(headers.wrapping_add(64 * line).cast());
+                }
             }
             let step = Step { b, count, blocks, ahead, bytes: block_bytes };
             self.step::<AFFINE, STEPS>(&step, y);
@@ -124,7 +130,7 @@ impl<const P: usize> Part<'_, P> {
         for (part, rows) in blocks(count, MOST).enumerate() {
             for ahead in step.ahead {
                 for line in part * codes..(part + 1) * codes {
-                    _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(64 * line).cast());
+                    _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64 * line).cast());
                 }
             }
             let now = (step.b * parts + part) * outputs;
