@@ -7,8 +7,8 @@
 //!   row or on absolute positions, never on how many rows there are, how work is cut or how many threads share it.
 //! - **Every instruction set gives the same bits.** Products either are rounded before they are added ([`dot`]) or are
 //!   fused on every path ([`matmul`], [`quant`], [`attention`]), and all variants keep the same partial sums; wider
-//!   registers only do more of them at once. [`isa`] says which set is used. The one exception is [`bf16`], whose unit adds
-//!   in an order of its own.
+//!   registers only do more of them at once. [`isa`] says which set is used. The one exception is [`bf16`], whose units
+//!   round and add in ways of their own.
 //!
 //! ```text
 //! packed (block formats → f32)      memory (of weights)

@@ -139,14 +139,13 @@ unsafe fn tiles<V: Lanes, E: Element>(work: &Work, scratch: &mut Scratch) {
             let scores = Scores { queries, head_dim, keys: &places.keys, strips: asked, scale: work.scale };
             let mut row = 0;
             while row < rows {
-                // Again is nowhere.
-                let ahead = if row == 0 { &places.values } else { &places.keys };
+                let next = std::array::from_fn(|strip| places.values[strip]);
                 let count = run::<V, E>(rows - row);
                 match count {
-                    1 => scores.fill::<V, E, 1>(row, &mut weights, ahead),
-                    2 => scores.fill::<V, E, 2>(row, &mut weights, ahead),
-                    4 => scores.fill::<V, E, 4>(row, &mut weights, ahead),
-                    _ => scores.fill::<V, E, 8>(row, &mut weights, ahead),
+                    1 => scores.fill::<V, E, 1>(row, &mut weights, next),
+                    2 => scores.fill::<V, E, 2>(row, &mut weights, next),
+                    4 => scores.fill::<V, E, 4>(row, &mut weights, next),
+                    _ => scores.fill::<V, E, 8>(row, &mut weights, next),
                 }
                 row += count;
             }

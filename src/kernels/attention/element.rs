@@ -8,11 +8,16 @@ pub(super) trait Element {
     const SIZE: usize;
     /// Whether every 32 dimensions have a scale before them.
     const SCALED: bool = false;
+    /// How many strips ahead memory is asked for keys and values: some 4 KiB.
+    const AHEAD: usize = 1;
 
     /// # Safety
     /// The processor has the instructions of `V`; `at` points at sixteen numbers.
     unsafe fn load<V: Lanes>(at: *const u8) -> V;
 }
+
+/// No number is asked for further ahead, in strips.
+pub(super) const MOST_AHEAD: usize = 2;
 
 pub(super) struct F32;
 pub(super) struct F16;
@@ -52,6 +57,7 @@ impl Element for Bf16 {
 impl Element for Q8 {
     const SIZE: usize = 1;
     const SCALED: bool = true;
+    const AHEAD: usize = MOST_AHEAD;
 
     #[inline(always)]
     unsafe fn load<V: Lanes>(at: *const u8) -> V {

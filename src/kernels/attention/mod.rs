@@ -71,6 +71,9 @@ pub struct Queries<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Block {
     chunk: usize,
+    /// The chunk's first block, and how many it has.
+    first: usize,
+    count: usize,
     /// The first row, counted from the chunk's first.
     row: usize,
     rows: usize,
@@ -130,7 +133,8 @@ fn cut(chunks: &[Chunk], group: usize, blocks: &mut Vec<Block>) {
     blocks.clear();
     for (index, chunk) in chunks.iter().enumerate() {
         let rows = chunk.rows.len();
-        blocks.extend((0..rows).step_by(most).map(|row| Block { chunk: index, row, rows: most.min(rows - row) }));
+        let whole = Block { chunk: index, first: blocks.len(), count: rows.div_ceil(most), row: 0, rows: 0 };
+        blocks.extend((0..rows).step_by(most).map(|row| Block { row, rows: most.min(rows - row), ..whole }));
     }
 }
 
@@ -200,8 +204,11 @@ impl Job<'_> {
     }
 
     fn place(&self, unit: usize) -> (Block, usize) {
-        // Neighbouring units are neighbouring blocks with the same keys.
-        (self.blocks[unit % self.blocks.len()], unit / self.blocks.len())
+        // Neighbouring units are neighbouring blocks with the same keys, then heads whose keys are neighbours in memory. A chunk
+        // has as many times more units than blocks as there are heads.
+        let Block { first, count, .. } = self.blocks[unit / self.cache.geometry.kv_heads];
+        let unit = unit - first * self.cache.geometry.kv_heads;
+        (self.blocks[first + unit % count], unit / count)
     }
 
     /// Calls `each` with the heads (of those that share keys) of up to eight rows, and what each row sees. A row is a token

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::super::lanes::{self, LANES, Lanes};
 use super::block::ROWS;
 use super::cache::{GROUP, SCALE};
-use super::element::Element;
+use super::element::{Element, MOST_AHEAD};
 use super::places::{FEW, LINE, STRIPS, TILE};
 
 /// Rows of weights.
@@ -38,7 +38,7 @@ const fn sums<V: Lanes, E: Element>() -> usize {
 
 impl Scores<'_> {
     /// `out[r][p] = scale · Σ_d q[r][d] · key[p][d]`, `d` ascending, for `R` rows from `row` on and the positions of all
-    /// strips, and perhaps of one more. What is at `ahead` will be read next.
+    /// strips, and perhaps of one more. What is at `next` will be read after them.
     ///
     /// # Safety
     /// The processor has the instructions of `V`; there are as many rows, and keys are whole strips of `E`.
@@ -47,24 +47,30 @@ impl Scores<'_> {
         &self,
         row: usize,
         out: &mut Weights,
-        ahead: &[*const u8; STRIPS],
+        next: [*const u8; MOST_AHEAD],
     ) {
         let most = (sums::<V, E>() / R).max(1);
         let mut strip = 0;
         while strip < self.strips {
             let left = self.strips - strip;
+            let together = if left.min(most) > 2 { 4 } else { left.min(most) };
+            let next = std::array::from_fn(|n| match strip + together + n {
+                strip if strip < self.strips => self.keys[strip],
+                strip => next[(strip - self.strips).min(MOST_AHEAD - 1)],
+            });
             // SAFETY: as the caller promises.
-            strip += unsafe {
-                match left.min(most) {
-                    3.. => self.strips::<V, E, R, 4>(row, strip, out, ahead),
-                    2 => self.strips::<V, E, R, 2>(row, strip, out, ahead),
-                    _ => self.strips::<V, E, R, 1>(row, strip, out, ahead),
+            unsafe {
+                match together {
+                    4 => self.strips::<V, E, R, 4>(row, strip, out, next),
+                    2 => self.strips::<V, E, R, 2>(row, strip, out, next),
+                    _ => self.strips::<V, E, R, 1>(row, strip, out, next),
                 }
-            };
+            }
+            strip += together;
         }
     }
 
-    /// `S` strips; says how many that were.
+    /// `S` strips.
     ///
     /// # Safety
     /// As for [`Scores::fill`].
@@ -74,8 +80,8 @@ impl Scores<'_> {
         row: usize,
         strip: usize,
         out: &mut Weights,
-        ahead: &[*const u8; STRIPS],
-    ) -> usize {
+        next: [*const u8; MOST_AHEAD],
+    ) {
         let keys: [*const u8; S] = std::array::from_fn(|s| self.keys[strip + s]);
         // SAFETY: as the caller promises.
         unsafe {
@@ -83,11 +89,13 @@ impl Scores<'_> {
             let mut sums = [[V::splat(0.0); S]; R];
             if E::SCALED {
                 let group_bytes = LANES * (SCALE + GROUP);
+                let bytes = self.head_dim / GROUP * group_bytes;
                 for group in 0..self.head_dim / GROUP {
                     let at = keys.map(|keys| keys.add(group * group_bytes));
                     let codes = at.map(|at| at.add(LANES * SCALE));
                     let mut parts = [[V::splat(0.0); S]; R];
-                    let (q, ahead) = (q.add(group * GROUP), ahead.map(|run| run.wrapping_add(group * group_bytes)));
+                    let q = q.add(group * GROUP);
+                    let ahead = Ahead::of::<E>(keys, bytes, group * group_bytes, next);
                     products::<V, E, R, S>(q, self.head_dim, codes, GROUP, &mut parts, ahead);
                     for s in 0..S {
                         let scale = V::load_f16(at[s].cast());
@@ -97,7 +105,14 @@ impl Scores<'_> {
                     }
                 }
             } else {
-                products::<V, E, R, S>(q, self.head_dim, keys, self.head_dim, &mut sums, *ahead);
+                // In parts, for each of which memory is asked for something else.
+                let (bytes, whole) = (LANES * E::SIZE, self.head_dim);
+                let length = if R <= FEW { whole.div_ceil(STRIPS) } else { whole };
+                for start in (0..whole).step_by(length) {
+                    let ahead = Ahead::of::<E>(keys, whole * bytes, start * bytes, next);
+                    let keys = keys.map(|keys| keys.add(start * bytes));
+                    products::<V, E, R, S>(q.add(start), whole, keys, length.min(whole - start), &mut sums, ahead);
+                }
             }
             for (r, sums) in sums.iter().enumerate() {
                 for (s, sum) in sums.iter().enumerate() {
@@ -105,7 +120,28 @@ impl Scores<'_> {
                 }
             }
         }
-        S
+    }
+}
+
+/// What memory is asked for while `S` strips are read side by side, in the order in which they will be read. A processor forgets
+/// what it is asked for while memory gives no more: twice as far ahead is worse.
+struct Ahead<const S: usize> {
+    runs: [*const u8; S],
+    /// From one line to the next.
+    pace: usize,
+}
+
+impl<const S: usize> Ahead<S> {
+    /// From `at` on, of strips of so many `bytes`; those at `next` come after them.
+    #[inline(always)]
+    fn of<E: Element>(strips: [*const u8; S], bytes: usize, at: usize, next: [*const u8; MOST_AHEAD]) -> Ahead<S> {
+        let at = at + E::AHEAD * bytes / S;
+        if at < bytes {
+            return Ahead { runs: strips.map(|strip| strip.wrapping_add(at)), pace: LINE };
+        }
+        let after = (at - bytes) * S;
+        let start = next[(after / bytes).min(MOST_AHEAD - 1)].wrapping_add(after % bytes);
+        Ahead { runs: std::array::from_fn(|s| start.wrapping_add(s * LINE)), pace: S * LINE }
     }
 }
 
@@ -120,15 +156,16 @@ unsafe fn products<V: Lanes, E: Element, const R: usize, const S: usize>(
     keys: [*const u8; S],
     count: usize,
     sums: &mut [[V; S]; R],
-    ahead: [*const u8; STRIPS],
+    mut ahead: Ahead<S>,
 ) {
     let step = const { (LINE / (LANES * E::SIZE)).next_power_of_two() };
     for first in (0..count).step_by(step) {
         // SAFETY: as the caller promises; prefetches may point anywhere.
         unsafe {
             if R <= FEW {
-                for run in ahead {
-                    V::prefetch(run.wrapping_add(first * LANES * E::SIZE));
+                for run in &mut ahead.runs {
+                    V::prefetch(*run);
+                    *run = run.wrapping_add(ahead.pace);
                 }
             }
             for d in first..(first + step).min(count) {

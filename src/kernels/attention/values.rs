@@ -4,7 +4,6 @@
 use std::ops::Range;
 
 use super::super::lanes::{LANES, Lanes};
-use super::super::packed::halves;
 use super::cache::{GROUP, SCALE};
 use super::element::Element;
 use super::places::{FEW, LINE, STRIPS, TILE};
@@ -116,9 +115,10 @@ impl Values {
             for strip in positions.start / LANES..positions.end.div_ceil(LANES) {
                 let first = positions.start.max(strip * LANES);
                 let mut row = self.rows[strip].add(first % LANES * self.bytes);
+                let ahead = self.after::<E, C>(strip + E::AHEAD, &positions, d);
                 for p in first..positions.end.min((strip + 1) * LANES) {
                     if R <= FEW {
-                        self.fetch::<V, E, C>(d / LANES / C * TILE + p);
+                        self.fetch::<V, E, C>(&ahead, p % LANES);
                     }
                     let v = loaded::<V, E, C>(row, d);
                     for (r, sums) in sums.iter_mut().enumerate() {
@@ -139,16 +139,42 @@ impl Values {
         C
     }
 
-    /// Asks for some of the next keys: all of them once a whole tile has gone through all passes of `C`.
+    /// What is read as strip `strip`, from dimension `d` on, of the strips of `positions` and all that follows.
     #[inline(always)]
-    fn fetch<V: Lanes, E: Element, const C: usize>(&self, step: usize) {
-        let each = const { (C * E::SIZE * STRIPS / 16).next_power_of_two() };
-        for line in step * each..(step + 1) * each {
-            let run = self.next[line % STRIPS];
+    fn after<E: Element, const C: usize>(&self, strip: usize, positions: &Range<usize>, d: usize) -> Ahead {
+        let strips = positions.start / LANES..positions.end.div_ceil(LANES);
+        if strip < strips.end {
+            return Ahead::Rows(self.rows[strip].wrapping_add(d * E::SIZE));
+        }
+        let (later, d) = (strip - strips.end, d + C * LANES);
+        if d < self.width {
+            return Ahead::Rows(self.rows[(strips.start + later).min(strips.end - 1)].wrapping_add(d * E::SIZE));
+        }
+        Ahead::Keys(later * LANES)
+    }
+
+    /// Asks for as much as a row has: one of the rows, or of four strips of keys in turns.
+    #[inline(always)]
+    fn fetch<V: Lanes, E: Element, const C: usize>(&self, ahead: &Ahead, row: usize) {
+        let lines = const { (C * LANES * E::SIZE).div_ceil(LINE) };
+        for line in 0..lines {
+            let at = match ahead {
+                Ahead::Rows(rows) => rows.wrapping_add(row * self.bytes + line * LINE),
+                Ahead::Keys(rows) => {
+                    let line = (rows + row) * lines + line;
+                    self.next[line % STRIPS].wrapping_add(line / STRIPS * LINE)
+                }
+            };
             // SAFETY: prefetches may point anywhere; callers have the instructions of `V`.
-            unsafe { V::prefetch(run.wrapping_add(line / STRIPS * LINE)) };
+            unsafe { V::prefetch(at) };
         }
     }
+}
+
+/// What comes next: sixteen rows, or keys, of which so many rows' bytes were asked for before.
+enum Ahead {
+    Rows(*const u8),
+    Keys(usize),
 }
 
 /// `C` times sixteen numbers of a row of values, from dimension `d` on.
@@ -170,7 +196,7 @@ unsafe fn loaded<V: Lanes, E: Element, const C: usize>(row: *const u8, d: usize)
             let group = row.add(d / GROUP * (SCALE + GROUP));
             // More than one begin with a group.
             if C == 1 || c % 2 == 0 {
-                scale = V::splat(halves::f16(group.cast::<[u8; SCALE]>().read()));
+                scale = V::splat_f16(group.cast());
             }
             *v = E::load::<V>(group.add(SCALE + d % GROUP)).mul(scale);
         }

@@ -48,6 +48,13 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn splat_f16(at: *const u16) -> Avx2 {
+        // SAFETY: as the caller promises.
+        let eight = unsafe { _mm256_cvtph_ps(_mm_set1_epi16(at.read_unaligned() as i16)) };
+        Avx2(eight, eight)
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16(at: *const u16) -> Avx2 {
         // SAFETY: as the caller promises.
         let eight = |at: *const u16| unsafe {

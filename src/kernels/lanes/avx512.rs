@@ -47,6 +47,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn splat_f16(at: *const u16) -> Avx512 {
+        // SAFETY: as the caller promises.
+        Avx512(unsafe { _mm512_cvtph_ps(_mm256_set1_epi16(at.read_unaligned() as i16)) })
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16(at: *const u16) -> Avx512 {
         // SAFETY: as the caller promises.
         unsafe {

@@ -34,6 +34,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(at: *const f32) -> Self;
     unsafe fn load_f16(at: *const u16) -> Self;
+    /// The number at `at`, for all lanes.
+    unsafe fn splat_f16(at: *const u16) -> Self;
     unsafe fn load_bf16(at: *const u16) -> Self;
     unsafe fn load_i8(at: *const i8) -> Self;
     unsafe fn store(self, at: *mut f32);

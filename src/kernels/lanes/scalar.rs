@@ -39,6 +39,12 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn splat_f16(at: *const u16) -> Scalar {
+        // SAFETY: one number, as the caller promises.
+        Scalar([halves::f16(unsafe { at.read_unaligned() }.to_le_bytes()); LANES])
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16(at: *const u16) -> Scalar {
         // SAFETY: as above.
         Scalar(std::array::from_fn(|j| halves::bf16(unsafe { at.add(j).read_unaligned() }.to_le_bytes())))

@@ -64,7 +64,20 @@ unsafe fn everything<V: Lanes>(bytes: &[u8; 64]) -> Vec<u32> {
     unsafe {
         let (a, b) = (V::load(bytes.as_ptr().cast()), V::load_f16(bytes.as_ptr().cast()));
         let (c, d) = (V::load_bf16(bytes.as_ptr().add(32).cast()), V::load_i8(bytes.as_ptr().add(16).cast()));
-        for x in [a, b, c, d, a.add(b), b.sub(c), c.mul(d), a.div(b), b.fma(c, d), a.max(b), b.min(c)] {
+        for x in [
+            a,
+            b,
+            c,
+            d,
+            V::splat_f16(bytes.as_ptr().add(7).cast()),
+            a.add(b),
+            b.sub(c),
+            c.mul(d),
+            a.div(b),
+            b.fma(c, d),
+            a.max(b),
+            b.min(c),
+        ] {
             keep(x);
         }
         keep(d.zero_where_less(a, b));
