@@ -76,6 +76,23 @@ fn guided(count: usize, step: usize, threads: usize) -> impl Iterator<Item = Ran
     })
 }
 
+/// Calls `compute(index, part)` with what `range` covers of each of `counts`, which lie end to end.
+pub(super) fn for_each_part(
+    counts: impl Iterator<Item = usize>,
+    range: Range<usize>,
+    mut compute: impl FnMut(usize, Range<usize>),
+) {
+    let mut first = 0;
+    for (index, count) in counts.enumerate() {
+        let within = |at: usize| at.clamp(first, first + count) - first;
+        let part = within(range.start)..within(range.end);
+        if !part.is_empty() {
+            compute(index, part);
+        }
+        first += count;
+    }
+}
+
 /// Row counts `1..=most` that cover `rows`, as evenly as possible.
 pub(super) fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let count = rows.div_ceil(most);
@@ -189,6 +206,17 @@ impl<'a> Columns<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_several_cover_each_once() {
+        let counts = [3, 0, 5, 1];
+        let mut seen = Vec::new();
+        for range in [0..2, 2..4, 4..4, 4..9] {
+            for_each_part(counts.into_iter(), range, |index, part| seen.extend(part.map(|at| (index, at))));
+        }
+        let all = counts.into_iter().enumerate().flat_map(|(index, count)| (0..count).map(move |at| (index, at)));
+        assert_eq!(seen, all.collect::<Vec<_>>());
+    }
 
     #[test]
     fn guided_ranges_cover_all_once_and_grow_no_longer() {

@@ -31,7 +31,9 @@ use weights::Unit;
 pub use weights::Weights;
 
 #[cfg(target_arch = "x86_64")]
-use super::parallel::{Columns, for_each_range};
+use super::parallel::{Columns, for_each_part, for_each_range};
+#[cfg(target_arch = "x86_64")]
+use std::ops::Range;
 
 /// Inputs of a tile.
 const GROUP: usize = 32;
@@ -44,43 +46,60 @@ const TILE_NUMBERS: usize = TILE * GROUP;
 ///
 /// # Panics
 /// When `x` is not of whole rows, `y` has another length, or this machine does not have the unit.
-#[cfg(target_arch = "x86_64")]
 pub fn matmul_into(x: &[f32], weights: &Weights, y: &mut [f32]) {
+    matmuls_into(x, [(weights, y)]);
+}
+
+/// Several products of the same rows at once: they are rounded once, and nobody waits for the last part of one product before
+/// the next begins.
+///
+/// # Panics
+/// As [`matmul_into`], or when the weights are for several units or numbers of inputs.
+#[cfg(target_arch = "x86_64")]
+pub fn matmuls_into<const N: usize>(x: &[f32], products: [(&Weights, &mut [f32]); N]) {
     use std::cell::RefCell;
     thread_local! {
         static ROWS: RefCell<(split::Split, avx512::Rounded)> = RefCell::default();
     }
-    let inputs = weights.inputs();
+    let Some((first, _)) = products.first() else { return };
+    let (inputs, unit) = (first.inputs(), first.unit);
     assert!(x.len().is_multiple_of(inputs), "ragged rows");
     let count = x.len() / inputs;
-    assert_eq!(y.len(), count * weights.outputs(), "length of the output");
     if count == 0 {
         return;
     }
-    let out = Columns::new(y, weights.outputs());
-    let (tiles, cost) = (weights.outputs().div_ceil(TILE), x.len() * weights.outputs());
-    ROWS.with_borrow_mut(|(split, rounded)| match weights.unit {
+    let products = products.map(|(weights, y)| {
+        assert!(weights.inputs() == inputs && weights.unit == unit, "weights alike");
+        assert_eq!(y.len(), count * weights.outputs(), "length of the output");
+        (weights, Columns::new(y, weights.outputs()))
+    });
+    let cost = products.iter().map(|(weights, _)| x.len() * weights.outputs()).sum();
+    let panels = || products.iter().map(|(weights, _)| weights.outputs().div_ceil(TILE));
+    let each = |step: usize, compute: &(dyn Fn(&Weights, Range<usize>, &Columns) + Sync)| {
+        for_each_range(panels().sum(), step, cost, |range| {
+            for_each_part(panels(), range, |index, part| compute(products[index].0, part, &products[index].1));
+        });
+    };
+    ROWS.with_borrow_mut(|(split, rounded)| match unit {
         Unit::Tiles => {
             assert!(amx::is_here(), "no tiles of BF16 on this machine");
             split.fill(x, inputs);
             // SAFETY: the unit was just asked for.
-            for_each_range(tiles, amx::TOGETHER, cost, |range| unsafe { amx::tiles(split, weights, range, &out) });
+            each(amx::TOGETHER, &|weights, part, out| unsafe { amx::tiles(split, weights, part, out) });
         }
         Unit::Pairs => {
             assert!(avx512::is_here(), "no AVX-512 for BF16 on this machine");
             // SAFETY: the instructions were just asked for.
             unsafe { rounded.fill(x, inputs) };
             // SAFETY: as above.
-            for_each_range(tiles, avx512::PANELS, cost, |range| unsafe {
-                avx512::panels(rounded, weights, range, &out)
-            });
+            each(avx512::PANELS, &|weights, part, out| unsafe { avx512::panels(rounded, weights, part, out) });
         }
     });
 }
 
 /// Never called: [`Weights::exist`] says so.
 #[cfg(not(target_arch = "x86_64"))]
-pub fn matmul_into(_: &[f32], _: &Weights, _: &mut [f32]) {
+pub fn matmuls_into<const N: usize>(_: &[f32], _: [(&Weights, &mut [f32]); N]) {
     unreachable!("no unit for BF16 on this machine");
 }
 

@@ -151,6 +151,19 @@ fn batched_equals_solo_for_any_number_of_threads() {
 }
 
 #[test]
+fn several_products_at_once_are_those_of_each() {
+    each(|unit| {
+        let mut random = Random(7);
+        let inputs = 512;
+        let (a, b) = (weights(unit, &mut random, 100, inputs).1, weights(unit, &mut random, 37, inputs).1);
+        let x = random.numbers(11 * inputs);
+        let (mut one, mut other) = (vec![f32::NAN; 1100], vec![f32::NAN; 407]);
+        matmuls_into(&x, [(&a, &mut one), (&b, &mut other)]);
+        assert!(one == product(&x, &a) && other == product(&x, &b), "{unit:?}");
+    });
+}
+
+#[test]
 fn rows_that_fill_a_cache_are_cut() {
     each(|unit| {
         let mut random = Random(6);

@@ -40,7 +40,7 @@ mod superblock;
 use std::cell::RefCell;
 
 use super::isa::Isa;
-use super::parallel::for_each_range;
+use super::parallel::{for_each_part, for_each_range};
 use job::{Job, Scratch};
 
 pub use panels::Panels;
@@ -96,16 +96,9 @@ fn matmuls_on<const N: usize>(isa: Isa, rows: &Rows, products: [(&Panels, &mut [
         let panels: usize = jobs.iter().map(|job| job.panels.count()).sum();
         let cost: usize = jobs.iter().map(|job| rows.count() * job.panels.outputs() * job.panels.inputs()).sum();
         for_each_range(panels, dispatch::TOGETHER, cost, |range| {
-            let mut first = 0;
-            for job in &jobs {
-                let last = first + job.panels.count();
-                let part = range.start.max(first)..range.end.min(last);
-                if !part.is_empty() {
-                    let part = part.start - first..part.end - first;
-                    SCRATCH.with_borrow_mut(|scratch| dispatch::panels(isa, job, part, scratch));
-                }
-                first = last;
-            }
+            for_each_part(jobs.iter().map(|job| job.panels.count()), range, |index, part| {
+                SCRATCH.with_borrow_mut(|scratch| dispatch::panels(isa, &jobs[index], part, scratch));
+            });
         });
     });
 }

@@ -56,6 +56,13 @@ impl Matrix {
             quant::matmuls_into(rounded, panels.map(|panels| (panels, outputs.next().expect("one for each"))));
             return all;
         }
+        if let Some(tiles) = all_of(weights, |weight| match weight {
+            Weights::Tiles(weights) => Some(weights),
+            _ => None,
+        }) {
+            bf16::matmuls_into(x, tiles.map(|weights| (weights, outputs.next().expect("one for each"))));
+            return all;
+        }
         let mut span = None;
         for (weight, y) in weights.into_iter().zip(outputs) {
             match &weight.weights {
@@ -80,13 +87,10 @@ impl Matrix {
     fn of_one_span<const N: usize>(weights: [&Matrix; N]) -> Option<([&Panels; N], Span)> {
         let Weights::Panels(first) = &weights.first()?.weights else { return None };
         let span = first.span();
-        let mut panels = [first; N];
-        for (place, weight) in panels.iter_mut().zip(weights) {
-            match &weight.weights {
-                Weights::Panels(panels) if panels.span() == span => *place = panels,
-                _ => return None,
-            }
-        }
+        let panels = all_of(weights, |weight| match weight {
+            Weights::Panels(panels) if panels.span() == span => Some(panels),
+            _ => None,
+        })?;
         Some((panels, span))
     }
 
@@ -111,6 +115,18 @@ impl Matrix {
             Weights::Plain(numbers) => out.copy_from_slice(&numbers[row * self.inputs..][..self.inputs]),
         }
     }
+}
+
+/// What `kind` finds in each, if it does so in all.
+fn all_of<'a, T, const N: usize>(
+    weights: [&'a Matrix; N],
+    kind: impl Fn(&'a Weights) -> Option<&'a T>,
+) -> Option<[&'a T; N]> {
+    let mut found = [kind(&weights.first()?.weights)?; N];
+    for (place, weight) in found.iter_mut().zip(weights) {
+        *place = kind(&weight.weights)?;
+    }
+    Some(found)
 }
 
 /// Takes weights out of the file.
