@@ -11,7 +11,7 @@
 //!   round and add in ways of their own.
 //!
 //! ```text
-//! packed (block formats → f32)      memory (of weights)
+//! packed (block formats → f32)      memory (of weights), floats (activations)
 //!   ↓                                  ↓
 //! matmul, bf16 (dense weights)      quant (block formats, in integers)      parallel → cores → pool (who computes what)
 //!
@@ -29,6 +29,7 @@ pub mod cores;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod dot;
+pub mod floats;
 pub mod isa;
 mod lanes;
 pub mod matmul;

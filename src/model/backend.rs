@@ -12,6 +12,7 @@ use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::{Activation, Experts};
 use super::weights::Numbers;
+use crate::kernels::floats::Floats;
 use crate::request::SamplingParams;
 #[cfg(feature = "cuda")]
 use crate::sampling;
@@ -197,7 +198,7 @@ pub(super) trait Backend: Sync {
     fn select(&self, x: Self::Tensor, plan: &Self::Plan<'_>) -> Result<Self::Tensor>;
     /// These rows, each of `width`.
     fn pick(&self, x: &Self::Tensor, rows: &[usize], width: usize) -> Result<Self::Tensor>;
-    fn read(&self, x: Self::Tensor) -> Result<Vec<f32>>;
+    fn read(&self, x: Self::Tensor) -> Result<Floats>;
 
     /// Whether drawing here spares a copy of the logits.
     const DRAWS: bool = false;
@@ -219,7 +220,7 @@ pub(super) trait Backend: Sync {
     }
 
     /// Takes back what [`Backend::read`] gave, for later steps.
-    fn recycle(&self, data: Vec<f32>) {
+    fn recycle(&self, data: Floats) {
         drop(data);
     }
     /// Copies a whole block of one layer.

@@ -7,15 +7,16 @@ use super::lora::{Adapter, Place};
 use super::rope::Angles;
 use super::spec::DecoderSpec;
 use super::weights::decoder::{DecoderWeights, FeedForward, LayerWeights, Linear, Mlp};
+use crate::kernels::floats::Floats;
 use crate::units::TokenId;
 
 /// What a forward pass brings.
 #[derive(Default)]
 pub(super) struct Outputs {
     /// Of the rows that are read, `[R, vocab]`.
-    pub logits: Vec<f32>,
+    pub logits: Floats,
     /// `[S, hidden]`
-    pub states: Vec<f32>,
+    pub states: Floats,
     /// Of the rows that are drawn from; `None` where they are not finite.
     pub drawn: Vec<Option<TokenId>>,
 }

@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::kernels::floats::Floats;
 use crate::step::StepBatch;
 use crate::units::TokenId;
 use candle::Candle;
@@ -129,7 +130,7 @@ pub struct Asked<'a> {
 pub struct Logits {
     pub rows: usize,
     pub vocab: usize,
-    pub data: Vec<f32>,
+    pub data: Floats,
 }
 
 /// What a forward pass returns.
@@ -137,7 +138,7 @@ pub struct Logits {
 pub struct Computed {
     pub logits: Logits,
     /// `[rows, width]`, of the rows that were asked for, after the last norm.
-    pub states: Vec<f32>,
+    pub states: Floats,
 }
 
 impl Logits {

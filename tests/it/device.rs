@@ -71,7 +71,7 @@ fn rows_that_are_drawn_from_do_not_leave_the_device() {
     let greedy = forebay::model::Draw::new(forebay::request::SamplingParams::GREEDY, 3);
     assert!(greedy.is_some());
     let (computed, drawn) = model.draw(&batch, asked(), &[greedy, None, greedy]).unwrap();
-    assert_eq!(computed.logits.data, all.row(1));
+    assert_eq!(*computed.logits.data, *all.row(1));
     let best = |row| Some(goldens::argmax(all.row(row)));
     assert_eq!(drawn, [best(0), best(2)]);
     assert!(model.draw(&batch, asked(), &[greedy]).is_err(), "a draw for each row, or none");

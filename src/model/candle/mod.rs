@@ -38,6 +38,7 @@ use super::rope::Angles;
 use super::spec::{Activation, Experts};
 use super::weights::Numbers;
 use crate::kernels::attention::KvDtype;
+use crate::kernels::floats::Floats;
 use crate::kernels::routing::Routes;
 use crate::units::TokenId;
 use matrix::Matrix;
@@ -353,8 +354,8 @@ impl Backend for Candle {
         Ok(x.index_select(&self.upload(&rows)?, 0)?)
     }
 
-    fn read(&self, x: Tensor) -> Result<Vec<f32>> {
-        Ok(x.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?)
+    fn read(&self, x: Tensor) -> Result<Floats> {
+        Ok(x.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?.into())
     }
 
     const DRAWS: bool = true;

@@ -12,6 +12,7 @@ use super::rope::Angles;
 use super::spec::{Activation, Experts};
 use super::weights::Numbers;
 use crate::kernels::attention::{self, Cache, Geometry, Queries, Shape};
+use crate::kernels::floats::Floats;
 use crate::kernels::quant::Rows;
 use crate::kernels::routing::{self, Routes};
 use crate::kernels::{activation, norm, rope};
@@ -251,11 +252,11 @@ impl Backend for Cpu {
         Ok(self.rows(x, rows, width))
     }
 
-    fn read(&self, x: Buffer) -> Result<Vec<f32>> {
-        Ok(x.into_vec())
+    fn read(&self, x: Buffer) -> Result<Floats> {
+        Ok(x.into_floats())
     }
 
-    fn recycle(&self, data: Vec<f32>) {
+    fn recycle(&self, data: Floats) {
         self.buffers.give(data);
     }
 

@@ -13,6 +13,7 @@ use super::backend::{AttentionShape, Backend, Result};
 use super::batch::Step;
 use super::kv_memory::KvMemory;
 use super::weights::decoder::Linear;
+use crate::kernels::floats::Floats;
 use weights::{EncoderLayer, EncoderWeights, Norm};
 
 /// An encoder's fixed parts, which every function here reads.
@@ -24,7 +25,7 @@ pub(super) struct Encoder<'a, B: Backend> {
 
 impl<B: Backend> Encoder<'_, B> {
     /// The hidden states of the step's `states`, `[S, hidden]`. Each chunk is a whole prompt.
-    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step) -> Result<Vec<f32>> {
+    pub(super) fn forward(&self, kv: &mut KvMemory<B>, step: &Step) -> Result<Floats> {
         let (backend, weights) = (self.backend, self.weights);
         let plan = backend.plan(step, &[])?;
         let x = backend.embed(&weights.tokens, &plan)?; // [T, hidden]
@@ -37,7 +38,7 @@ impl<B: Backend> Encoder<'_, B> {
             x = self.norm(&backend.add(self.linear(&inner, &layer.down)?, &x)?, &layer.output_norm)?;
         }
         if step.states.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Floats::default());
         }
         backend.read(backend.pick(&x, &step.states, self.spec.hidden)?)
     }
