@@ -34,8 +34,13 @@ pub(in super::super::super) struct Room {
     /// Of each panel at hand.
     blocks: Vec<Block>,
     /// At least `[panels, rows]`.
-    y: Vec<[f32; PANEL]>,
+    y: Vec<Outputs>,
 }
+
+/// Sixteen of a row, a cache line.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+struct Outputs([f32; PANEL]);
 
 /// A block of a panel.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -70,7 +75,7 @@ pub(super) fn panels(job: &Job, panels: Range<usize>, room: &mut Room) {
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn some<const P: usize>(job: &Job, rows: &Range<usize>, first: usize, room: &mut Room) {
     if room.y.len() < P * rows.len() {
-        room.y.resize(P * rows.len(), [0.0; PANEL]);
+        room.y.resize(P * rows.len(), bytemuck::Zeroable::zeroed());
     }
     let part = Part::<P> { job, rows, first };
     match job.panels.format.codes {
@@ -119,7 +124,7 @@ impl<const P: usize> Part<'_, P> {
 
     /// Adds the products of a block to `y`, and writes the outputs after the last.
     #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-    fn step<const AFFINE: bool, const STEPS: usize>(&self, step: &Step<P>, y: &mut [[f32; PANEL]]) {
+    fn step<const AFFINE: bool, const STEPS: usize>(&self, step: &Step<P>, y: &mut [Outputs]) {
         let lines = &self.job.rows.lines.block(step.b)[self.rows.clone()];
         let (first, last, count) = (step.b == 0, step.b + 1 == step.count, lines.len());
         let place = |t: usize, p: usize| self.job.out.place(self.rows.start + t, (self.first + p) * PANEL);
@@ -157,7 +162,7 @@ impl<const P: usize> Part<'_, P> {
                     let (place, columns) = place(t, p);
                     let mask = 0xffff >> (PANEL - columns.min(PANEL));
                     // SAFETY: sixteen numbers; where they go there is room for `columns`, and the mask keeps the others.
-                    unsafe { _mm512_mask_storeu_ps(place, mask, _mm512_loadu_ps(y[p * count + t].as_ptr())) }
+                    unsafe { _mm512_mask_storeu_ps(place, mask, _mm512_load_ps(y[p * count + t].0.as_ptr())) }
                 }
             }
         }
@@ -232,7 +237,7 @@ impl Block {
         &self,
         lines: &[Line],
         first: bool,
-        y: &mut [[f32; PANEL]],
+        y: &mut [Outputs],
     ) {
         assert!(lines.len() == R && y.len() == R, "as many rows");
         let (lines, mask) = (lines.as_ptr(), if first { 0 } else { 0xffff });
@@ -259,8 +264,8 @@ impl Block {
             }
             for r in 0..R {
                 let y = y.as_mut_ptr().add(r).cast::<f32>();
-                let before = _mm512_maskz_loadu_ps(mask, y);
-                _mm512_storeu_ps(y, _mm512_fmadd_ps(parts[r], _mm512_set1_ps((*lines.add(r)).scale), before));
+                let before = _mm512_maskz_load_ps(mask, y);
+                _mm512_store_ps(y, _mm512_fmadd_ps(parts[r], _mm512_set1_ps((*lines.add(r)).scale), before));
             }
         }
     }
