@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::super::floats::Floats;
 use super::super::lanes::{self, LANES, Lanes};
 use super::cache::{Cache, KvDtype, padded};
 use super::element::{Bf16, Element, F16, F32, Q8};
@@ -46,7 +47,7 @@ pub(super) struct Partial {
     pub max: [f32; ROWS],
     pub sum: [f32; ROWS],
     /// `[ROWS, padded head_dim]`
-    pub out: Vec<f32>,
+    pub out: Floats,
 }
 
 /// Room of one thread, kept between calls.
@@ -87,7 +88,7 @@ impl Partial {
     fn clear(&mut self, rows: usize, width: usize) {
         self.max = [f32::NEG_INFINITY; ROWS];
         self.sum = [0.0; ROWS];
-        self.out.resize(ROWS * width, 0.0);
+        self.out.fit(ROWS * width);
         self.out[..rows * width].fill(0.0);
     }
 }
@@ -125,7 +126,7 @@ unsafe fn tiles<V: Lanes, E: Element>(work: &Work, scratch: &mut Scratch) {
     let last = work.sees.iter().map(|sees| sees.end).max().unwrap_or(0).min(work.range.end);
     let value_bytes = work.cache.dtype.value_bytes(head_dim);
     let mut sums = [[0.0f32; LANES]; ROWS];
-    let mut weights: Weights = [[0.0f32; TILE]; ROWS];
+    let mut weights = Weights([[0.0f32; TILE]; ROWS]);
     for start in (first..last).step_by(TILE) {
         let visible: [Range<usize>; ROWS] = std::array::from_fn(|row| match work.sees.get(row) {
             Some(sees) => sees.start.clamp(start, start + TILE) - start..sees.end.clamp(start, start + TILE) - start,
@@ -150,11 +151,11 @@ unsafe fn tiles<V: Lanes, E: Element>(work: &Work, scratch: &mut Scratch) {
                 row += count;
             }
             if let Some(cap) = work.cap {
-                cap_scores::<V>(&mut weights[..rows], cap);
+                cap_scores::<V>(&mut weights.0[..rows], cap);
             }
             for (row, visible) in visible.iter().enumerate() {
                 let out = &mut partial.out[row * width..(row + 1) * width];
-                softmax::<V>(&mut weights[row], visible, &mut partial.max[row], &mut sums[row], out);
+                softmax::<V>(&mut weights.0[row], visible, &mut partial.max[row], &mut sums[row], out);
             }
             let next = if start + TILE < last {
                 Places::keys(work.cache, work.table, work.kv_head, start + TILE)

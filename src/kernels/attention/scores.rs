@@ -9,8 +9,9 @@ use super::cache::{GROUP, SCALE};
 use super::element::{Element, MOST_AHEAD};
 use super::places::{FEW, LINE, STRIPS, TILE};
 
-/// Rows of weights.
-pub(super) type Weights = [[f32; TILE]; ROWS];
+/// Rows of weights; each sixteen of them are a cache line.
+#[repr(align(64))]
+pub(super) struct Weights(pub [[f32; TILE]; ROWS]);
 
 /// A tile's keys and the rows that meet them.
 pub(super) struct Scores<'a> {
@@ -116,7 +117,7 @@ impl Scores<'_> {
             }
             for (r, sums) in sums.iter().enumerate() {
                 for (s, sum) in sums.iter().enumerate() {
-                    sum.mul(V::splat(self.scale)).store(out[row + r].as_mut_ptr().add((strip + s) * LANES));
+                    sum.mul(V::splat(self.scale)).store(out.0[row + r].as_mut_ptr().add((strip + s) * LANES));
                 }
             }
         }

@@ -38,13 +38,13 @@ impl Values {
         // SAFETY: as the caller promises; `weights` and `out` have as many rows as are taken together.
         unsafe {
             for (row, visible) in visible.iter().enumerate() {
-                let (w, out) = (weights[row].as_ptr(), out[row * width..(row + 1) * width].as_mut_ptr());
+                let (w, out) = (weights.0[row].as_ptr(), out[row * width..(row + 1) * width].as_mut_ptr());
                 self.weighted::<V, E, 1>(w, visible.start..visible.end.min(start), out);
             }
             let mut row = 0;
             while row < rows {
                 let count = run::<V, E>(rows - row);
-                let (w, out) = (weights[row].as_ptr(), out[row * width..(row + count) * width].as_mut_ptr());
+                let (w, out) = (weights.0[row].as_ptr(), out[row * width..(row + count) * width].as_mut_ptr());
                 match count {
                     1 => self.weighted::<V, E, 1>(w, start..end, out),
                     2 => self.weighted::<V, E, 2>(w, start..end, out),
@@ -54,7 +54,7 @@ impl Values {
                 row += count;
             }
             for (row, visible) in visible.iter().enumerate() {
-                let (w, out) = (weights[row].as_ptr(), out[row * width..(row + 1) * width].as_mut_ptr());
+                let (w, out) = (weights.0[row].as_ptr(), out[row * width..(row + 1) * width].as_mut_ptr());
                 self.weighted::<V, E, 1>(w, visible.start.max(end)..visible.end, out);
             }
         }
