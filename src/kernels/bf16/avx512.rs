@@ -4,6 +4,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::super::isa::one_stream;
 use super::super::parallel::{Columns, Shared, blocks, for_each_index};
 use super::TILE;
 use super::weights::Weights;
@@ -78,10 +79,11 @@ fn round(x: &[f32], r: usize, rows: usize, pairs: &mut [u32]) {
 /// [`is_here`].
 #[target_feature(enable = "avx512f,avx512bf16")]
 pub(super) unsafe fn panels(rows: &Rounded, weights: &Weights, range: Range<usize>, out: &Columns) {
+    let several = rows.count > 1 || !one_stream();
     let most = CACHE / (2 * weights.inputs() * ROWS);
     for some in blocks(rows.count.div_ceil(ROWS), most.max(1)) {
         let mut at = range.start;
-        while at + PANELS <= range.end {
+        while several && at + PANELS <= range.end {
             Part { rows, weights, out, first: at }.all::<PANELS>(&some);
             at += PANELS;
         }

@@ -11,6 +11,7 @@ pub(super) mod load;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
+use super::super::isa::one_stream;
 use super::format::{Codes, Scheme};
 use super::job::{Job, Scratch};
 use block::{Affine, Symmetric, Weights, rows};
@@ -28,8 +29,9 @@ const PAIR: usize = 2;
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
     let few = job.rows.count() <= FEW_ROWS;
+    let pairs = job.rows.count() > 1 || !one_stream();
     let mut index = panels.start;
-    while index + PAIR <= panels.end {
+    while pairs && index + PAIR <= panels.end {
         if few {
             few_rows::<PAIR>(job, index, scratch)
         } else {
@@ -37,7 +39,7 @@ pub(super) fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
         }
         index += PAIR;
     }
-    if index < panels.end {
+    for index in index..panels.end {
         if few { few_rows::<1>(job, index, scratch) } else { many_rows::<1>(job, index, scratch) }
     }
 }

@@ -7,6 +7,7 @@ mod words;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::super::super::isa::one_stream;
 use super::super::avx512::load::{Five, Four, Load, Six};
 use super::super::format::{Codes, GROUP, Header, PANEL};
 use super::super::job::{Job, Scratch};
@@ -30,7 +31,10 @@ pub(in super::super) fn panels(job: &Job, panels: Range<usize>, scratch: &mut Sc
     if !job.rows.lines.is_empty() {
         return words::panels(job, panels, &mut scratch.words);
     }
-    let pairs = job.panels.format.codes == Codes::Four || job.rows.count() <= NARROW;
+    let pairs = match job.rows.count() {
+        1 => !one_stream(),
+        count => job.panels.format.codes == Codes::Four || count <= NARROW,
+    };
     let mut index = panels.start;
     while pairs && index + PAIR <= panels.end {
         some::<PAIR>(job, index);
