@@ -146,8 +146,8 @@ impl Part<'_> {
             // What comes behind the end of a panel was read as the next one's beginning, but for the last of them.
             let next = if k * LINE + AHEAD < pairs * LINE { 0 } else { (P - 1) * pairs * LINE };
             let mut weights = [_mm512_setzero_si512(); P];
-            // SAFETY: `k` is below `pairs`; so many lines has each panel, and `R` times so many pairs `x`. All bits are numbers
-            // of either type. Prefetches may point anywhere.
+            // SAFETY: `k` is below `pairs`; so many lines has each panel, and `R` times so many pairs `x`. Prefetches may
+            // point anywhere.
             unsafe {
                 for p in 0..P {
                     let at = w[p].as_ptr().add(k * LINE);
@@ -159,8 +159,7 @@ impl Part<'_> {
                 for r in 0..R {
                     let x = _mm512_set1_epi32(*x.add(r) as i32);
                     for p in 0..P {
-                        sums[r][p] =
-                            _mm512_dpbf16_ps(sums[r][p], std::mem::transmute(x), std::mem::transmute(weights[p]));
+                        sums[r][p] = _mm512_dpbf16_ps(sums[r][p], pairs_of(x), pairs_of(weights[p]));
                     }
                 }
             }
@@ -173,4 +172,11 @@ impl Part<'_> {
             }
         }
     }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn pairs_of(bits: __m512i) -> __m512bh {
+    // SAFETY: as many bits, and all are numbers of either type.
+    unsafe { std::mem::transmute::<__m512i, __m512bh>(bits) }
 }
