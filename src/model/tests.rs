@@ -95,7 +95,7 @@ fn permuted_blocks_and_poisoned_slots_change_nothing() {
                 out
             };
             let expected = run([&straight, &[8, 9, 10]], false);
-            assert!(expected.iter().flat_map(|logits| &logits.data).all(|logit| logit.is_finite()));
+            assert!(expected.iter().flat_map(|logits| logits.data.iter()).all(|logit| logit.is_finite()));
             for shift in [3, 5, 9, 11] {
                 // Odd steps walk through all 16 blocks.
                 let shuffled: Vec<u32> = (0..16).map(|i| (i * shift + 7) % 16).collect();
@@ -122,11 +122,11 @@ fn copies_are_made_before_anything_is_written() {
         let mut expected = Vec::new();
         for tail in [&a[6..8], &b[..2]] {
             alone.forward(&chunk(&a[..6], 0, &[2, 3]), Rows::Sampled).unwrap();
-            expected.extend(alone.forward(&chunk(tail, 6, &[2, 3]), Rows::All).unwrap().data);
+            expected.extend_from_slice(&alone.forward(&chunk(tail, 6, &[2, 3]), Rows::All).unwrap().data);
         }
         let worst = together.data.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         match device {
-            DeviceChoice::Cpu => assert!(together.data == expected),
+            DeviceChoice::Cpu => assert!(*together.data == *expected),
             _ => assert!(worst < 1e-5, "{worst:e}"),
         }
     }

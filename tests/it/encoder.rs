@@ -75,7 +75,7 @@ fn batch(prompts: &[&[u32]]) -> StepBatch {
 fn compute(model: &mut Model, batch: &StepBatch) -> Result<Vec<f32>, ForwardError> {
     let rows: Vec<usize> = (0..batch.tokens.len()).collect();
     let asked = Asked { rows: Rows::Picked(&[]), states: &rows, adapters: &[] };
-    model.compute(batch, asked).map(|computed| computed.states)
+    model.compute(batch, asked).map(|computed| computed.states.to_vec())
 }
 
 /// The hidden states of each prompt, all computed in one step.

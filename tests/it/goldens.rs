@@ -154,7 +154,7 @@ fn preempted_and_resumed() {
                 let mut sequence = Sequence::new(0);
                 let chunks = [&tokens[..first], &tokens[first..]];
                 let kept = if new == 0 { &chunks[..1] } else { &chunks[..] };
-                let mut last = Vec::new();
+                let mut last = Default::default();
                 for chunk in kept.iter().filter(|chunk| !chunk.is_empty()) {
                     last = forward(&mut loaded.model, &mut cache, &mut [(&mut sequence, chunk)], Rows::Sampled).0.data;
                 }

@@ -47,7 +47,7 @@ fn logits(mut loaded: LoadedModel) -> Vec<f32> {
     loaded.model.allocate_kv(Cache::BLOCKS, Cache::BLOCK_SIZE).unwrap();
     let tokens: Vec<u32> = (0..20).map(|i| i * 7 % 160).collect();
     let mut sequence = Sequence::new(1);
-    forward(&mut loaded.model, &mut Cache::shuffled(3), &mut [(&mut sequence, &tokens)], Rows::All).0.data
+    forward(&mut loaded.model, &mut Cache::shuffled(3), &mut [(&mut sequence, &tokens)], Rows::All).0.data.to_vec()
 }
 
 #[test]
