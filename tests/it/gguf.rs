@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use candle_core::quantized::GgmlDType;
+use forebay::kernels::bf16;
 use forebay::model::{
     ChatFiles, DeviceChoice, KvDtype, LoadFormat, LoadOptions, LoadedModel, Rows, Source, TokenizerSource, load,
 };
@@ -141,7 +142,8 @@ fn every_type_agrees_with_its_own_numbers() {
             assert!(ours.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()), "{packing:?}");
         } else if packing == GgmlDType::BF16 {
             let (kl, top1) = compare(&ours, &expected, VOCAB);
-            assert!(kl < 1e-7 && top1 >= 0.99, "{packing:?}: KL {kl:e}, top-1 {top1}");
+            let (most, least) = if bf16::row_bits() > 8 { (1e-7, 0.99) } else { (3e-4, 0.95) };
+            assert!(kl < most && top1 >= least, "{packing:?}: KL {kl:e}, top-1 {top1}");
         } else {
             let (kl, top1) = compare(&ours, &expected, VOCAB);
             println!("{packing:?} against its own numbers: KL {kl:.2e}, top-1 {top1:.3}");
@@ -182,6 +184,8 @@ fn what_each_type_loses_of_a_trained_model() {
             "{packing:?}: KL {kl:.2e}, top-1 {top1:.3}; against its own numbers in F32 {own_kl:.2e}, {own_top1:.4}"
         );
         let (most, least) = match packing {
+            // Where rows are rounded to BF16, too.
+            GgmlDType::BF16 if bf16::row_bits() <= 8 => (2e-5, 0.99),
             GgmlDType::F16 | GgmlDType::BF16 => (1e-6, 0.999),
             GgmlDType::Q8_0 => (2e-4, 0.98),
             GgmlDType::Q6K | GgmlDType::Q5K | GgmlDType::Q5_0 | GgmlDType::Q5_1 => (0.02, 0.9),

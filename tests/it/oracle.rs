@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{self, LlamaConfig};
+use forebay::kernels::bf16;
 use forebay::model::{DeviceChoice, KvDtype, LoadOptions, Rows, Source, load};
 use serde_json::json;
 
@@ -19,7 +20,7 @@ fn agrees_with_an_independent_llama() {
     });
     let folder = Checkpoint::from_config(config.clone(), 9).write();
     let bytes = std::fs::read(folder.path().join("model.safetensors")).unwrap();
-    // candle widens the BF16 weights to F32, as we do.
+    // candle widens the BF16 weights to F32, as we do; some processors multiply them with rows rounded to BF16.
     let weights = VarBuilder::from_buffered_safetensors(bytes, DType::F32, &Device::Cpu).unwrap();
     let parsed: LlamaConfig = serde_json::from_value(config).unwrap();
     let parsed = parsed.into_config(false);
@@ -40,7 +41,8 @@ fn agrees_with_an_independent_llama() {
             let spread = expected.iter().fold(0.0f32, |max, logit| max.max(logit.abs()));
             let worst = expected.iter().zip(all.row(len - 1)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(spread > 1.0, "logits too small to compare: {spread}");
-            assert!(worst <= 1e-3, "{device:?}, after {len} tokens: {worst:e}");
+            let rounded = device == DeviceChoice::Cpu && bf16::row_bits() <= 8;
+            assert!(worst <= if rounded { 0.1 } else { 1e-3 }, "{device:?}, after {len} tokens: {worst:e} of {spread}");
         }
     }
 }

@@ -42,6 +42,15 @@ const TILE: usize = 16;
 /// Numbers of a tile of weights or rows.
 const TILE_NUMBERS: usize = TILE * GROUP;
 
+/// How many bits of each activation count beside BF16 weights in this process: 24 are all of an `f32`.
+pub fn row_bits() -> u32 {
+    match Unit::current() {
+        Some(Unit::Tiles) => 16,
+        Some(Unit::Pairs) => 8,
+        None => f32::MANTISSA_DIGITS,
+    }
+}
+
 /// `x` is `[T, inputs]`; fills `y`, `[T, outputs]`.
 ///
 /// # Panics
