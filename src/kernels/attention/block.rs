@@ -138,9 +138,9 @@ unsafe fn tiles<V: Lanes, E: Element>(work: &Work, scratch: &mut Scratch) {
         // SAFETY: as the caller promises; strips are whole, and offsets stay within them.
         unsafe {
             let scores = Scores { queries, head_dim, keys: &places.keys, strips: asked, scale: work.scale };
+            let next = std::array::from_fn(|strip| places.values[strip]);
             let mut row = 0;
             while row < rows {
-                let next = std::array::from_fn(|strip| places.values[strip]);
                 let count = run::<V, E>(rows - row);
                 match count {
                     1 => scores.fill::<V, E, 1>(row, &mut weights, next),
