@@ -62,11 +62,11 @@ async fn switching_everything_under_load_changes_no_answer() {
     let server = Server::start(&["--max-num-seqs", "6", "--max-num-batched-tokens", "24", "--kv-memory", "0.004"]);
     let mut solo = Vec::new();
     for n in 0..24 {
-        solo.push(tokens(&post(server.at("/v1/completions"), prompt(n, 40)).await.1));
+        solo.push(tokens(&post(server.at("/v1/completions"), prompt(n, 200)).await.1));
     }
     let clients: Vec<_> = (0..24)
         .map(|n| {
-            let mut body = prompt(n, 40);
+            let mut body = prompt(n, 200);
             body["priority"] = json!(["critical", "high", "normal", "low"][n as usize % 4]);
             body["user"] = json!(["a", "b", ""][n as usize % 3]);
             tokio::spawn(post(server.at("/v1/completions"), body))
@@ -82,7 +82,7 @@ async fn switching_everything_under_load_changes_no_answer() {
         assert_eq!(put(&server, "/admin/limits", limits).await.0, 200);
         assert_eq!(tell(&server, ["/admin/thermal/serious", "/admin/thermal/auto"][turn % 2]).await.0, 200);
         turn += 1;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for (n, client) in clients.into_iter().enumerate() {
         let (status, body) = client.await.expect("joined");

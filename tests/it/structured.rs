@@ -412,7 +412,8 @@ async fn two_hundred_schemas_hold() {
     std::fs::write(file.path(), lines).expect("written");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/validate_schemas.py");
     let output = Command::new(python).arg(script).arg(file.path()).output().expect("it runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let [printed, failed] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(output.status.success(), "{printed}\n{failed}");
 }
 
 /// Every name, both endpoints, streamed and whole, with stop strings, logprobs and several choices.

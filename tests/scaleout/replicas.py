@@ -11,6 +11,8 @@ import sys
 import aiohttp
 
 LONG = aiohttp.ClientTimeout(total=300)
+# Of an answer: enough that replicas have more to do than the clients here, so that their loads differ.
+TOKENS = 64
 
 
 def free_port():
@@ -110,14 +112,14 @@ class Load:
             await (self.stream if number % 2 else self.whole)(number)
 
     def body(self, number, stream):
-        return {"model": "storyteller", "prompt": f"{number} foxes went to the river once upon a time", "max_tokens": 24, "temperature": 0,
+        return {"model": "storyteller", "prompt": f"{number} foxes went to the river once upon a time", "max_tokens": TOKENS, "temperature": 0,
                 "ignore_eos": True, "stream": stream}
 
     async def whole(self, number):
         try:
             async with self.session.post(f"{self.url}/v1/completions", json=self.body(number, False)) as answer:
                 body = await answer.text()
-                if answer.status != 200 or json.loads(body)["usage"]["completion_tokens"] != 24:
+                if answer.status != 200 or json.loads(body)["usage"]["completion_tokens"] != TOKENS:
                     return self.refused.append((number, answer.status, body))
         except (aiohttp.ClientError, ConnectionError) as error:
             # Not a byte of an answer had come.

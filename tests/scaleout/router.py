@@ -33,7 +33,7 @@ async def main(binary, vllm_router):
         router = await asyncio.create_subprocess_exec(
             vllm_router, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port()),
             "--policy", "cache_aware", "--balance-abs-threshold", "1", "--balance-rel-threshold", "1.0", "--worker-urls", *(replica.url for replica in replicas),
-            "--health-check-interval-secs", "1", "--health-failure-threshold", "1", "--health-success-threshold", "1",
+            "--health-check-interval-secs", "1", "--cb-timeout-duration-secs", "2", "--health-failure-threshold", "1", "--health-success-threshold", "1",
             "--log-dir", folder, "--log-level", "warning", stdout=asyncio.subprocess.DEVNULL)
         url = f"http://127.0.0.1:{port}"
         try:
