@@ -15,10 +15,18 @@ LONG = aiohttp.ClientTimeout(total=300)
 TOKENS = 64
 
 
+given = set()
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Never the same one twice, which the system may name again as soon as it is free again."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if port not in given:
+            given.add(port)
+            return port
 
 
 async def until(what, condition, limit=120):
