@@ -89,11 +89,24 @@ impl Panels {
         self.outputs.div_ceil(PANEL)
     }
 
-    /// Header and codes of a panel.
+    /// All bytes of a panel.
     #[inline(always)]
-    pub(super) fn panel(&self, index: usize) -> (&[u8], &[u8]) {
+    pub(super) fn panel(&self, index: usize) -> &[u8] {
         let bytes = self.format.panel_bytes(self.groups);
-        self.bytes[index * bytes..][..bytes].split_at(self.format.header_bytes(self.groups))
+        &self.bytes[index * bytes..][..bytes]
+    }
+
+    /// Header and codes of a panel that has one header.
+    #[inline(always)]
+    pub(super) fn whole(&self, index: usize) -> (&[u8], &[u8]) {
+        self.panel(index).split_at(self.format.header_bytes(self.groups))
+    }
+
+    /// Header and codes of a panel's groups that have a header together, one after another.
+    pub(super) fn parts(&self, index: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let together = self.format.groups_together(self.groups);
+        let (bytes, header) = (self.format.bytes_together(together), self.format.header_bytes(together));
+        self.panel(index).chunks_exact(bytes).map(move |part| part.split_at(header))
     }
 
     /// The numbers of row `output`: those of [`super::super::packed::unpack`] to the bit.
@@ -102,20 +115,22 @@ impl Panels {
     /// When there is no such row, or `out` is not as long as one.
     pub fn unpack_row(&self, output: usize, out: &mut [f32]) {
         assert!(output < self.outputs && out.len() == self.inputs(), "row {output} of {}", self.outputs);
-        let (header, codes) = self.panel(output / PANEL);
         let n = output % PANEL;
         thread_local! {
             static SCALES: RefCell<Vec<GroupScales>> = const { RefCell::new(Vec::new()) };
         }
         SCALES.with_borrow_mut(|scales| {
-            scales.resize(self.groups, GroupScales { scale: [0.0; PANEL], second: [0.0; PANEL] });
-            expand::scales(self.format, header, scales);
-            let groups = codes.chunks_exact(self.format.codes.bytes());
-            for ((group, scales), out) in groups.zip(scales).zip(out.as_chunks_mut::<GROUP>().0) {
-                let mut wide = [0; GROUP_CODES];
-                expand::codes(self.format.codes, group, &mut wide);
-                let codes = std::array::from_fn(|k| wide[64 * (k / 4) + 4 * n + k % 4]);
-                weights(self.format, &codes, scales, n, out);
+            let together = self.format.groups_together(self.groups);
+            scales.resize(together, GroupScales { scale: [0.0; PANEL], second: [0.0; PANEL] });
+            for ((header, codes), out) in self.parts(output / PANEL).zip(out.chunks_exact_mut(together * GROUP)) {
+                expand::scales(self.format, header, scales);
+                let groups = codes.chunks_exact(self.format.codes.bytes());
+                for ((group, scales), out) in groups.zip(&*scales).zip(out.as_chunks_mut::<GROUP>().0) {
+                    let mut wide = [0; GROUP_CODES];
+                    expand::codes(self.format.codes, group, &mut wide);
+                    let codes = std::array::from_fn(|k| wide[64 * (k / 4) + 4 * n + k % 4]);
+                    weights(self.format, &codes, scales, n, out);
+                }
             }
         });
     }
@@ -144,27 +159,34 @@ fn repack_slab(format: Format, rows: &[u8], row_bytes: usize, slab: &mut [u8], p
 /// `rows` are those of up to 16 outputs; the others stay zero.
 fn repack_panel(format: Format, rows: &[u8], row_bytes: usize, panel: &mut [u8]) {
     let (numbers, block_bytes) = format.packing.block();
-    let per_block = numbers / GROUP;
-    let blocks_per_row = row_bytes / block_bytes;
-    let (header, planes) = panel.split_at_mut(format.header_bytes(blocks_per_row * per_block));
-    let group_bytes = format.codes.bytes();
-    for block in 0..blocks_per_row {
-        for index in 0..per_block {
-            let mut wide = [0; GROUP_CODES];
-            for (n, row) in rows.chunks_exact(row_bytes).enumerate() {
-                let codes = blocks::codes(format.packing, &row[block * block_bytes..][..block_bytes], index);
-                for (quad, codes) in wide.as_chunks_mut::<64>().0.iter_mut().zip(codes.as_chunks::<4>().0) {
-                    quad[4 * n..4 * n + 4].copy_from_slice(codes);
-                }
+    let (per_block, blocks) = (numbers / GROUP, row_bytes / block_bytes);
+    let together = format.groups_together(blocks * per_block);
+    for (index, part) in panel.chunks_exact_mut(format.bytes_together(together)).enumerate() {
+        let (header, planes) = part.split_at_mut(format.header_bytes(together));
+        let entries = header.chunks_exact_mut(format.header.bytes());
+        let planes = planes.chunks_exact_mut(per_block * format.codes.bytes());
+        let first = index * together / per_block;
+        for (block, (entry, planes)) in (first..).zip(entries.zip(planes)) {
+            let of_row = |row: usize| &rows[row * row_bytes + block * block_bytes..][..block_bytes];
+            let blocks = (0..rows.len() / row_bytes).map(of_row);
+            for (index, group) in planes.chunks_exact_mut(format.codes.bytes()).enumerate() {
+                repack_group(format, blocks.clone(), index, group);
             }
-            let group = block * per_block + index;
-            expand::narrow(format.codes, &wide, &mut planes[group * group_bytes..][..group_bytes]);
-        }
-        let entry_bytes = format.header.bytes();
-        let entry = &mut header[block * entry_bytes..][..entry_bytes];
-        for (n, row) in rows.chunks_exact(row_bytes).enumerate() {
-            let block = &row[block * block_bytes..][..block_bytes];
-            blocks::write_scales(format.packing, block, format.header, entry, n);
+            for (n, block) in blocks.enumerate() {
+                blocks::write_scales(format.packing, block, format.header, entry, n);
+            }
         }
     }
+}
+
+/// Group `index` of each row's block.
+fn repack_group<'a>(format: Format, blocks: impl Iterator<Item = &'a [u8]>, index: usize, group: &mut [u8]) {
+    let mut wide = [0; GROUP_CODES];
+    for (n, block) in blocks.enumerate() {
+        let codes = blocks::codes(format.packing, block, index);
+        for (quad, codes) in wide.as_chunks_mut::<64>().0.iter_mut().zip(codes.as_chunks::<4>().0) {
+            quad[4 * n..4 * n + 4].copy_from_slice(codes);
+        }
+    }
+    expand::narrow(format.codes, &wide, group);
 }

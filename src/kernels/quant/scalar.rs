@@ -11,7 +11,7 @@ use super::job::{Job, Scratch};
 /// output. Products that are added are fused (`mul_add`): every path has that instruction, or computes the same.
 pub(super) fn panel(job: &Job, index: usize, scratch: &mut Scratch) {
     let format = job.panels.format;
-    let (header, codes) = job.panels.panel(index);
+    let (header, codes) = job.panels.whole(index);
     let scales = &mut scratch.scales[..job.panels.groups()];
     expand::scales(format, header, scales);
     let mut wide = [0; GROUP_CODES];

@@ -107,7 +107,7 @@ pub(super) unsafe fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scrat
     // Bytes of the next panel that each two groups of a tile ask for.
     let share = (2 * format.codes.bytes() / tiles.cut.tiles).next_multiple_of(64);
     for index in panels {
-        let (header, codes) = job.panels.panel(index);
+        let (header, codes) = job.panels.whole(index);
         let next = codes.as_ptr().wrapping_add(codes.len() + header.len());
         let codes = if format.codes == Codes::Eight {
             codes

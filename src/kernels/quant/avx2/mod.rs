@@ -33,7 +33,7 @@ pub(super) unsafe fn panels<const VNNI: bool>(job: &Job, panels: Range<usize>, s
     let format = job.panels.format;
     let scales = &mut scratch.scales[..job.panels.groups()];
     for index in panels {
-        let (header, codes) = job.panels.panel(index);
+        let (header, codes) = job.panels.whole(index);
         load::scales(format, header, scales);
         let weights = Weights { index, codes, scales };
         // SAFETY: as the caller promises.

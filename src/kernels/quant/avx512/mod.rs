@@ -51,10 +51,10 @@ fn few_rows<const P: usize>(job: &Job, index: usize, scratch: &mut Scratch) {
     let mut weights = Weights::<P> { index, codes: [&[]; P], scales: [&[]; P], next: [std::ptr::null(); P] };
     let last = job.panels.count() - 1;
     for (p, scales) in scratch.scales[..P * groups].chunks_exact_mut(groups).enumerate() {
-        let (header, codes) = job.panels.panel(index + p);
+        let (header, codes) = job.panels.whole(index + p);
         load::scales(format, header, scales);
         weights.codes[p] = codes;
-        let (header, codes) = job.panels.panel((index + P + p).min(last));
+        let (header, codes) = job.panels.whole((index + P + p).min(last));
         weights.next[p] = codes.as_ptr();
         for line in header.chunks(LINE) {
             _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
@@ -78,7 +78,7 @@ fn many_rows<const P: usize>(job: &Job, index: usize, scratch: &mut Scratch) {
     let format = job.panels.format;
     let groups = job.panels.groups();
     for p in 0..P {
-        let (header, codes) = job.panels.panel(index + p);
+        let (header, codes) = job.panels.whole(index + p);
         load::scales(format, header, &mut scratch.scales[p * groups..][..groups]);
         load::codes(format.codes, 0, codes, &mut scratch.codes[p * groups..][..groups]);
     }

@@ -11,7 +11,7 @@ use super::super::avx2::dpbusd;
 use super::super::avx2::load::{Five, Four, LANES, Load, Six};
 use super::super::format::{Codes, GROUP, PANEL};
 use super::super::job::Job;
-use super::{GROUPS, OFFSET};
+use super::{GROUPS, OFFSET, header_bytes};
 
 /// Rows of a block.
 const MOST: usize = 4;
@@ -25,8 +25,7 @@ const AHEAD: usize = 4096;
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in super::super) unsafe fn panels<const VNNI: bool>(job: &Job, panels: Range<usize>) {
     for index in panels {
-        let (header, codes) = job.panels.panel(index);
-        let weights = Weights { index, header, codes };
+        let weights = Weights { index, panel: job.panels.panel(index) };
         // SAFETY: as the caller promises.
         unsafe {
             match job.panels.format.codes {
@@ -40,8 +39,7 @@ pub(in super::super) unsafe fn panels<const VNNI: bool>(job: &Job, panels: Range
 
 struct Weights<'a> {
     index: usize,
-    header: &'a [u8],
-    codes: &'a [u8],
+    panel: &'a [u8],
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -69,22 +67,26 @@ unsafe fn block<L: Load, const AFFINE: bool, const VNNI: bool, const R: usize>(
 ) {
     let groups = job.panels.groups();
     let blocks = groups / GROUPS;
-    let entry_bytes = job.panels.format.header.bytes();
+    let header_bytes = header_bytes(AFFINE);
+    let block_bytes = header_bytes + GROUPS * L::BYTES;
     let pairs = if AFFINE { GROUPS / 2 } else { GROUPS };
     let x = &job.rows.codes[start * groups * GROUP..(start + R) * groups * GROUP];
     let scales = &job.rows.scales[start * groups..(start + R) * groups];
     let terms = &job.terms[start * blocks * pairs..(start + R) * blocks * pairs];
-    assert!(weights.codes.len() == groups * L::BYTES, "a panel's length");
-    assert!(weights.header.len() >= blocks * entry_bytes, "a panel's header");
+    assert!(weights.panel.len() == blocks * block_bytes, "a panel's length");
 
     let mut y = [[_mm256_setzero_ps(); 2]; R];
     for b in 0..blocks {
+        for line in 0..header_bytes / 64 {
+            let ahead = weights.panel.as_ptr().wrapping_add(b * block_bytes + AHEAD + 64 * line);
+            _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+        }
         for h in 0..2 {
             // SAFETY: AVX2 is enabled here, and AVX-VNNI there if `VNNI`. Every pointer stays within the slices above: `b` is
             // below `blocks`, `r` below `R`, and the lengths were computed from, or compared with, both.
             unsafe {
-                let entry = weights.header.as_ptr().add(b * entry_bytes);
-                let codes = weights.codes.as_ptr().add(b * GROUPS * L::BYTES);
+                let entry = weights.panel.as_ptr().add(b * block_bytes);
+                let codes = entry.add(header_bytes);
                 let first = x.as_ptr().add(b * GROUPS * GROUP);
                 let products = products::<L, AFFINE, VNNI, R>(entry, codes, first, groups * GROUP, h);
                 let d = half(entry, h);

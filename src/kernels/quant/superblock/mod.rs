@@ -24,15 +24,20 @@ pub(super) const GROUPS: usize = 8;
 /// What is taken off the codes of `Halves`.
 const OFFSET: i32 = 32;
 
+/// Bytes of a block's header, which its codes follow.
+#[cfg(target_arch = "x86_64")]
+const fn header_bytes(affine: bool) -> usize {
+    let header = if affine { Header::SuperAffine } else { Header::SuperHalves };
+    header.bytes().next_multiple_of(64)
+}
+
 /// All rows against one panel: the definition.
 pub(super) fn panel(job: &Job, index: usize) {
-    let (header, codes) = job.panels.panel(index);
     let format = job.panels.format;
     let group_bytes = format.codes.bytes();
     for t in 0..job.rows.count() {
         let mut y = [0.0f32; PANEL];
-        let entries = header.chunks_exact(format.header.bytes());
-        for (b, (entry, codes)) in entries.zip(codes.chunks_exact(GROUPS * group_bytes)).enumerate() {
+        for (b, (entry, codes)) in job.panels.parts(index).enumerate() {
             let mut block = Integers::default();
             for (g, codes) in codes.chunks_exact(group_bytes).enumerate() {
                 let at = t * job.rows.groups() + b * GROUPS + g;

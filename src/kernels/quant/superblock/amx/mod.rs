@@ -112,9 +112,10 @@ impl Run<'_> {
     #[inline(always)]
     fn weights(&self, block: usize) -> Weights<'_> {
         let format = self.job.panels.format;
-        let (entry, bytes, b) = (format.header.bytes(), GROUPS * format.codes.bytes(), block % self.blocks);
-        let (header, codes) = self.job.panels.panel(self.panels.start + block / self.blocks);
-        Weights { entry: &header[b * entry..][..entry], codes: &codes[b * bytes..][..bytes] }
+        let (bytes, b) = (format.bytes_together(GROUPS), block % self.blocks);
+        let panel = self.job.panels.panel(self.panels.start + block / self.blocks);
+        let (entry, codes) = panel[b * bytes..][..bytes].split_at(format.header_bytes(GROUPS));
+        Weights { entry, codes }
     }
 
     #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]

@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use super::super::super::isa::one_stream;
 use super::super::avx512::load::{Five, Four, Load, Six};
-use super::super::format::{Codes, GROUP, Header, PANEL};
+use super::super::format::{Codes, GROUP, PANEL};
 use super::super::job::{Job, Scratch};
-use super::{GROUPS, OFFSET};
+use super::{GROUPS, OFFSET, header_bytes};
 
 pub(in super::super) use lines::Lines;
 pub(in super::super) use words::Room;
@@ -20,6 +20,8 @@ pub(in super::super) use words::Room;
 const MOST: usize = 8;
 /// How many blocks ahead of the products memory is asked for weights.
 const AHEAD: usize = 2;
+/// How far ahead of one row's.
+const ROW_AHEAD: usize = 3584;
 /// Panels that share the rows' loads: a product that loads its own operand waits for the ports of loads.
 const PAIR: usize = 2;
 /// Up to this many rows, sums of two panels stay in registers whatever the format.
@@ -48,14 +50,7 @@ pub(in super::super) fn panels(job: &Job, panels: Range<usize>, scratch: &mut Sc
 /// `P` panels.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn some<const P: usize>(job: &Job, index: usize) {
-    let last = job.panels.count() - 1;
-    let panel = |p: usize| job.panels.panel((index + p).min(last));
-    let weights = Weights {
-        index,
-        header: std::array::from_fn(|p| panel(p).0),
-        codes: std::array::from_fn(|p| panel(p).1),
-        next: std::array::from_fn(|p| panel(P + p).0.as_ptr()),
-    };
+    let weights = Weights { index, panels: std::array::from_fn(|p| job.panels.panel(index + p)) };
     match job.panels.format.codes {
         Codes::Four => rows::<Four, true, P>(job, &weights),
         Codes::Five => rows::<Five, true, P>(job, &weights),
@@ -66,27 +61,16 @@ fn some<const P: usize>(job: &Job, index: usize) {
 struct Weights<'a, const P: usize> {
     /// Of the first panel.
     index: usize,
-    header: [&'a [u8]; P],
-    codes: [&'a [u8]; P],
-    /// Where the panels after begin.
-    next: [*const u8; P],
+    panels: [&'a [u8]; P],
 }
 
 impl<const P: usize> Weights<'_, P> {
-    /// Asks memory for the headers' entries of block `b`; says where its codes are. Blocks behind the last are the next panel's.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn fetch<L: Load>(&self, b: usize, entry_bytes: usize) -> [*const u8; P] {
-        let blocks = self.codes[0].len() / (GROUPS * L::BYTES);
-        let mut codes = self.next;
-        for (p, codes) in codes.iter_mut().enumerate() {
-            let (panel, b) = if b < blocks { (self.header[p].as_ptr(), b) } else { (self.next[p], b - blocks) };
-            for line in 0..entry_bytes.div_ceil(64) {
-                _mm_prefetch::<_MM_HINT_T0>(panel.wrapping_add(b * entry_bytes + 64 * line).cast());
-            }
-            *codes = panel.wrapping_add(self.header[p].len() + b * GROUPS * L::BYTES);
-        }
-        codes
+    /// What lies `at` bytes behind the panels' beginnings; behind their ends, the next panels.
+    #[inline(always)]
+    fn at(&self, at: usize) -> [*const u8; P] {
+        let bytes = self.panels[0].len();
+        let beyond = if at < bytes { 0 } else { (P - 1) * bytes };
+        self.panels.map(|panel| panel.as_ptr().wrapping_add(at + beyond))
     }
 }
 
@@ -109,7 +93,7 @@ fn rows<L: Load, const AFFINE: bool, const P: usize>(job: &Job, weights: &Weight
 #[allow(clippy::needless_range_loop)] // registers in arrays, indexed by constants once unrolled
 fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job, weights: &Weights<P>) {
     let groups = job.panels.groups();
-    let entry_bytes = const { if AFFINE { Header::SuperAffine } else { Header::SuperHalves }.bytes() };
+    let block_bytes = const { header_bytes(AFFINE) + GROUPS * L::BYTES };
     let pairs = pairs_per_block(AFFINE);
     let x = &job.rows.codes[..R * groups * GROUP];
     let scales = &job.rows.scales[..R * groups];
@@ -121,8 +105,7 @@ fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job,
         }
     }
     for p in 0..P {
-        assert!(weights.codes[p].len() == groups * L::BYTES, "a panel's length");
-        assert!(weights.header[p].len() >= groups / GROUPS * entry_bytes, "a panel's header");
+        assert!(weights.panels[p].len() == groups / GROUPS * block_bytes, "a panel's length");
     }
 
     // SAFETY: AVX-512 is enabled here. Every pointer stays within the slices above: `b` is below `groups / GROUPS`, `r` below
@@ -130,15 +113,13 @@ fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job,
     unsafe {
         let mut y = [[_mm512_setzero_ps(); P]; R];
         for b in 0..groups / GROUPS {
-            let ahead = weights.fetch::<L>(b + AHEAD, entry_bytes);
             let block = Block {
-                weights,
-                ahead,
-                start: b * GROUPS * L::BYTES,
-                entries: std::array::from_fn(|p| weights.header[p].as_ptr().add(b * entry_bytes)),
+                entries: std::array::from_fn(|p| weights.panels[p].as_ptr().add(b * block_bytes)),
+                ahead: weights.at(b * block_bytes + if R == 1 && P == 1 { ROW_AHEAD } else { AHEAD * block_bytes }),
                 x: x.as_ptr().add(b * GROUPS * GROUP),
                 stride: groups * GROUP,
             };
+            block.fetch::<AFFINE>();
             let (mut parts, mut products) = ([[_mm512_setzero_ps(); P]; R], [[_mm512_setzero_si512(); P]; R]);
             if AFFINE && exact::<L>() {
                 parts = block.floats::<L, R>();
@@ -179,20 +160,28 @@ fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job,
 }
 
 /// A block's codes, and what meets them.
-struct Block<'a, const P: usize> {
-    weights: &'a Weights<'a, P>,
-    /// Where its groups begin.
-    start: usize,
-    /// Codes that memory is asked for meanwhile.
-    ahead: [*const u8; P],
-    /// Of the headers.
+struct Block<const P: usize> {
+    /// The headers' entries, which the codes follow.
     entries: [*const u8; P],
+    /// The block that memory is asked for meanwhile.
+    ahead: [*const u8; P],
     /// Codes of the first row, and bytes to the next row's.
     x: *const i8,
     stride: usize,
 }
 
-impl<const P: usize> Block<'_, P> {
+impl<const P: usize> Block<P> {
+    /// Asks memory for the header of the block ahead.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn fetch<const AFFINE: bool>(&self) {
+        for ahead in self.ahead {
+            for line in 0..header_bytes(AFFINE) / 64 {
+                _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64 * line).cast());
+            }
+        }
+    }
+
     /// The sum of products with the weights' scales, for `R` rows.
     ///
     /// # Safety
@@ -272,10 +261,10 @@ impl<const P: usize> Block<'_, P> {
         &self,
         g: usize,
     ) -> ([[__m512i; P]; R], [[__m512i; P]; R]) {
-        let at = self.start + g * L::BYTES;
+        let at = header_bytes(AFFINE) + g * L::BYTES;
         for ahead in self.ahead {
             for line in 0..L::BYTES / 64 {
-                _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(g * L::BYTES + 64 * line).cast());
+                _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(at + 64 * line).cast());
             }
         }
         let mut first = [[_mm512_setzero_si512(); P]; R];
@@ -285,7 +274,7 @@ impl<const P: usize> Block<'_, P> {
             unsafe {
                 let mut w = [(_mm512_setzero_si512(), _mm512_setzero_si512()); P];
                 for p in 0..P {
-                    w[p] = L::quads(self.weights.codes[p].as_ptr().add(at), j);
+                    w[p] = L::quads(self.entries[p].add(at), j);
                 }
                 for r in 0..R {
                     let x = self.x.add(r * self.stride + g * GROUP).cast::<i32>();

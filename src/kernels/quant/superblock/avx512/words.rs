@@ -17,7 +17,7 @@ use super::super::super::format::{Codes, PANEL};
 use super::super::super::job::Job;
 use super::super::GROUPS;
 use super::lines::{CHUNKS, Line};
-use super::{MOST, half, pair, wide};
+use super::{MOST, half, header_bytes, pair, wide};
 
 /// Bytes of rows that stay in the second cache while they meet one panel after the other.
 const CACHE: usize = 1 << 20;
@@ -97,25 +97,20 @@ impl<const P: usize> Part<'_, P> {
     /// All blocks; `STEPS` chunks have sums that fit 16 bits.
     #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
     fn all<L: Load, const AFFINE: bool, const STEPS: usize>(&self, room: &mut Room) {
-        let (format, groups) = (self.job.panels.format, self.job.panels.groups());
-        let (entry_bytes, block_bytes, count) = (format.header.bytes(), GROUPS * L::BYTES, groups / GROUPS);
+        let header_bytes = header_bytes(AFFINE);
+        let block_bytes = header_bytes + GROUPS * L::BYTES;
+        let count = self.job.panels.groups() / GROUPS;
         let Room { blocks, y } = room;
         let blocks = blocks.first_chunk_mut::<P>().expect("room for some blocks");
         for b in 0..count {
             let mut ahead = [std::ptr::null(); P];
+            // Behind the last block comes the next panel that will be here.
+            let next = AHEAD * block_bytes + if b + AHEAD < count { 0 } else { (P - 1) * count * block_bytes };
             for (p, (block, ahead)) in blocks.iter_mut().zip(&mut ahead).enumerate() {
-                let (header, codes) = self.job.panels.panel(self.first + p);
-                let (entry, codes) = (&header[b * entry_bytes..][..entry_bytes], &codes[b * block_bytes..]);
-                block.unpack::<L, AFFINE>(entry, &codes[..block_bytes]);
-                // Behind the last block comes the next panel that will be here.
-                let next = |bytes: usize| {
-                    AHEAD * bytes + if b + AHEAD < count { 0 } else { P * format.panel_bytes(groups) - count * bytes }
-                };
-                *ahead = codes.as_ptr().wrapping_add(next(block_bytes));
-                let headers = entry.as_ptr().wrapping_add(next(entry_bytes));
-                for line in 0..entry_bytes.div_ceil(64) {
-                    _mm_prefetch::<_MM_HINT_T0>(headers.wrapping_add(64 * line).cast());
-                }
+                let at = &self.job.panels.panel(self.first + p)[b * block_bytes..][..block_bytes];
+                let (entry, codes) = at.split_at(header_bytes);
+                block.unpack::<L, AFFINE>(entry, codes);
+                *ahead = at.as_ptr().wrapping_add(next);
             }
             let step = Step { b, count, blocks, ahead, bytes: block_bytes };
             self.step::<AFFINE, STEPS>(&step, y);
