@@ -127,7 +127,8 @@ def main():
                 "ours": [options.forebay, "serve", "--model", file],
                 "theirs": [server, "-m", file, "-t", options.threads, "-np", str(CLIENTS), "-c", "4096", "--host", "127.0.0.1"],
             }
-            results = {side: [load(command) for _ in range(options.rounds)] for side, command in sides.items()}
+            turns = [{side: load(command) for side, command in sides.items()} for _ in range(options.rounds)]
+            results = {side: [turn[side] for turn in turns] for side in sides}
             print(results, flush=True)
             speed = {side: max(speed for speed, _ in runs) for side, runs in results.items()}
             ttft = {side: min(first for _, first in runs) for side, runs in results.items()}
