@@ -62,7 +62,7 @@ def example():
     if "EXAMPLE" in os.environ:
         return pathlib.Path(os.environ["EXAMPLE"])
     parity.run("cargo", "build", "--release", "--locked", "--example", "logits", cwd=parity.REPO)
-    return parity.REPO / "target/release/examples/logits"
+    return parity.BUILT / "examples/logits"
 
 
 def measured(file, wide, ours, page):

@@ -166,8 +166,8 @@ def main():
     if not source or not libraries:
         libraries = parity.llama("llama-server").parent
         source = parity.CACHE / f"llama_cpp_python-{parity.VERSION}"
-    example = os.environ.get("EXAMPLE") or parity.REPO / "target/release/examples/logits"
-    program = os.environ.get("FOREBAY") or parity.REPO / "target/release/forebay"
+    example = os.environ.get("EXAMPLE") or parity.BUILT / "examples/logits"
+    program = os.environ.get("FOREBAY") or parity.BUILT / "forebay"
     work = parity.CACHE / "goldens"
     work.mkdir(parents=True, exist_ok=True)
     failed = []

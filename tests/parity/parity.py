@@ -34,6 +34,8 @@ CLEAR_LEAD = 0.05
 THEIR_FLAGS = "-c 512 -np 1 -t 2 -ctk f32 -ctv f32 -fa off --no-repack".split()
 REPO = pathlib.Path(__file__).resolve().parents[2]
 CACHE = REPO / ".parity"
+# Where cargo puts what it builds in release mode.
+BUILT = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", REPO / "target")) / "release"
 MAKER = REPO.parent / "shared" / "tools" / "make_gguf.py"
 # Shape, and the types that are quantised from its F16 file.
 SHAPES = [("tinyq3", ["Q8_0", "Q4_K_M"]), ("tiny", ["Q8_0", "Q4_K_M"]), ("qwen3-0.6b", ["Q8_0", "Q4_K_M"])]
@@ -198,7 +200,7 @@ def prompts(vocabulary):
 def main():
     CACHE.mkdir(exist_ok=True)
     files = [pathlib.Path(name) for name in sys.argv[1:]] or models()
-    binary = pathlib.Path(os.environ.get("FOREBAY", REPO / "target/release/forebay"))
+    binary = pathlib.Path(os.environ.get("FOREBAY", BUILT / "forebay"))
     serve = lambda model: Server([binary, "serve", "--model", model, "--max-model-len", "512", "--kv-dtype", "f32"], "/health/ready")
     wide = {file: widened(file) for file in files}
     print(f"\n| file | steps | lead > {CLEAR_LEAD} | of those equal | the exact model is with us in the others "
