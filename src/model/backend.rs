@@ -151,6 +151,18 @@ pub(super) trait Backend: Sync {
     fn add(&self, x: Self::Tensor, y: &Self::Tensor) -> Result<Self::Tensor>;
     /// Each consecutive group as wide as `weight` on its own: a row, or a head of a row.
     fn rms_norm(&self, x: &Self::Tensor, weight: &Self::Vector, eps: f32) -> Result<Self::Tensor>;
+    /// `x + y`, and its [`Backend::rms_norm`].
+    fn add_norm(
+        &self,
+        x: Self::Tensor,
+        y: &Self::Tensor,
+        weight: &Self::Vector,
+        eps: f32,
+    ) -> Result<(Self::Tensor, Self::Tensor)> {
+        let sum = self.add(x, y)?;
+        let normed = self.rms_norm(&sum, weight, eps)?;
+        Ok((sum, normed))
+    }
     /// Each row on its own: less its mean, over its standard deviation, times `weight`, plus `bias`.
     fn layer_norm(
         &self,
@@ -163,6 +175,18 @@ pub(super) trait Backend: Sync {
     fn rope(&self, x: Self::Tensor, plan: &Self::Plan<'_>, head_dim: usize, rope: usize) -> Result<Self::Tensor>;
     /// Writes the step's keys and values to their slots.
     fn store(&self, kv: &mut Self::Kv, plan: &Self::Plan<'_>, k: &Self::Tensor, v: &Self::Tensor) -> Result<()>;
+    /// The same with keys that [`Backend::rope`] rotates.
+    fn store_rotated(
+        &self,
+        kv: &mut Self::Kv,
+        plan: &Self::Plan<'_>,
+        k: Self::Tensor,
+        v: &Self::Tensor,
+        (head_dim, rope): (usize, usize),
+    ) -> Result<()> {
+        let k = self.rope(k, plan, head_dim, rope)?;
+        self.store(kv, plan, &k, v)
+    }
     /// Each row against the cached positions that it sees.
     fn attention(
         &self,

@@ -64,13 +64,24 @@ impl<B: Backend> Decoder<'_, B> {
     fn layers(&self, kv: &mut KvMemory<B>, plan: &B::Plan<'_>) -> Result<B::Tensor> {
         let (backend, weights, scales) = (self.backend, self.weights, self.spec.scales);
         let mut x = self.scaled(backend.embed(&weights.embedding, plan)?, scales.embedding)?;
+        let norm_of = |index: usize| weights.layers.get(index).and_then(|layer| layer.attention_in.as_ref());
+        let mut normed = self.norm(&x, norm_of(0))?;
         for (index, layer) in weights.layers.iter().enumerate() {
-            let attended = self.attention(&x, layer, &mut kv.layers[index], plan, index)?; // [T, hidden]
-            x = backend.add(x, &self.scaled(attended, scales.residual)?)?;
-            let transformed = self.feed_forward(&x, layer, plan, index)?; // [T, hidden]
-            x = backend.add(x, &self.scaled(transformed, scales.residual)?)?;
+            let input = normed.as_ref().unwrap_or(&x);
+            let attended = self.attention(input, layer, &mut kv.layers[index], plan, index)?; // [T, hidden]
+            (x, normed) = self.added(x, attended, layer.mlp_in.as_ref())?;
+            let transformed = self.feed_forward(normed.as_ref().unwrap_or(&x), layer, plan, index)?; // [T, hidden]
+            (x, normed) = self.added(x, transformed, norm_of(index + 1))?;
         }
         Ok(x)
+    }
+
+    /// The residual sum, and its norm where one follows.
+    fn added(&self, x: B::Tensor, y: B::Tensor, norm: Option<&B::Vector>) -> Result<(B::Tensor, Option<B::Tensor>)> {
+        let y = self.scaled(y, self.spec.scales.residual)?;
+        let Some(weight) = norm else { return Ok((self.backend.add(x, &y)?, None)) };
+        let (sum, normed) = self.backend.add_norm(x, &y, weight, self.spec.norm_eps)?;
+        Ok((sum, Some(normed)))
     }
 
     /// Of the selected rows, `[R, vocab]`.
@@ -104,7 +115,7 @@ impl<B: Backend> Decoder<'_, B> {
     /// Keys and values are stored before they are read, so a prefill chunk sees itself through the cache like any past.
     fn attention(
         &self,
-        x: &B::Tensor,
+        input: &B::Tensor,
         layer: &LayerWeights<B>,
         kv: &mut B::Kv,
         plan: &B::Plan<'_>,
@@ -112,8 +123,6 @@ impl<B: Backend> Decoder<'_, B> {
     ) -> Result<B::Tensor> {
         let backend = self.backend;
         let shape = self.attention_shape(index);
-        let normed = self.norm(x, layer.attention_in.as_ref())?; // [T, hidden]
-        let input = normed.as_ref().unwrap_or(x);
         // [T, heads * head_dim], and twice [T, kv_heads * head_dim]
         let [q, k, v] = backend.linears(input, [&layer.q, &layer.k, &layer.v].map(Linear::parts))?;
         let q = self.adapted(q, input, plan, (index, Place::Q))?;
@@ -121,11 +130,16 @@ impl<B: Backend> Decoder<'_, B> {
         let v = self.adapted(v, input, plan, (index, Place::V))?;
         let q = self.norm(&q, layer.q_norm.as_ref())?.unwrap_or(q);
         let k = self.norm(&k, layer.k_norm.as_ref())?.unwrap_or(k);
-        let (q, k) = match self.spec.layers[index].rope {
-            Some(rope) => (backend.rope(q, plan, shape.head_dim, rope)?, backend.rope(k, plan, shape.head_dim, rope)?),
-            None => (q, k),
+        let q = match self.spec.layers[index].rope {
+            Some(rope) => {
+                backend.store_rotated(kv, plan, k, &v, (shape.head_dim, rope))?;
+                backend.rope(q, plan, shape.head_dim, rope)?
+            }
+            None => {
+                backend.store(kv, plan, &k, &v)?;
+                q
+            }
         };
-        backend.store(kv, plan, &k, &v)?;
         let mixed = backend.attention(&q, kv, plan, &shape)?; // [T, heads * head_dim]
         let out = self.adapted(self.linear(&mixed, &layer.o)?, &mixed, plan, (index, Place::O))?; // [T, hidden]
         Ok(self.norm(&out, layer.attention_out.as_ref())?.unwrap_or(out))
@@ -133,13 +147,11 @@ impl<B: Backend> Decoder<'_, B> {
 
     fn feed_forward(
         &self,
-        x: &B::Tensor,
+        input: &B::Tensor,
         layer: &LayerWeights<B>,
         plan: &B::Plan<'_>,
         index: usize,
     ) -> Result<B::Tensor> {
-        let normed = self.norm(x, layer.mlp_in.as_ref())?; // [T, hidden]
-        let input = normed.as_ref().unwrap_or(x);
         let out = match &layer.mlp {
             FeedForward::Dense(mlp) => self.mlp(input, mlp, |y, x, place| self.adapted(y, x, plan, (index, place)))?,
             FeedForward::Routed { choice, router, experts } => {

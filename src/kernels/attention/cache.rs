@@ -13,7 +13,8 @@ use std::ops::Range;
 use super::super::isa::Isa;
 use super::super::lanes::LANES;
 use super::super::memory::{Memory, OutOfMemory};
-use super::super::parallel::for_each_range;
+use super::super::parallel::{Shared, for_each_range};
+use super::super::rope;
 use super::write::Writer;
 
 /// How cached keys and values are stored.
@@ -148,10 +149,43 @@ impl Cache {
     /// # Panics
     /// Also when this machine does not have them.
     pub fn write_on(&mut self, isa: Isa, slots: &[u32], keys: &[f32], values: &[f32]) {
+        let width = self.check(isa, slots, keys.len(), values.len());
+        let writer = self.writer();
+        for_each_range(slots.len(), 1, slots.len() * width * 16, |rows: Range<usize>| {
+            let part = rows.start * width..rows.end * width;
+            // SAFETY: the slots are inside and no other row has one of them, as was just checked.
+            unsafe { writer.write(isa, &slots[rows], &keys[part.clone()], &values[part]) }
+        });
+    }
+
+    /// [`Cache::write`] of keys that [`rope::rotate`] rotates, each thread its rows before it writes them.
+    ///
+    /// # Panics
+    /// As [`Cache::write`], or when `cos` and `sin` are not `[T, dims / 2]`.
+    pub fn write_rotated(&mut self, slots: &[u32], keys: &mut [f32], values: &[f32], angles: (&[f32], &[f32], usize)) {
+        let (isa, head_dim, (cos, sin, dims)) = (Isa::current(), self.geometry.head_dim, angles);
+        let width = self.check(isa, slots, keys.len(), values.len());
+        let half = dims / 2;
+        assert!(half > 0 && dims.is_multiple_of(2) && dims <= head_dim, "odd head");
+        assert!(cos.len() == slots.len() * half && sin.len() == cos.len(), "angles of each row");
+        let (writer, keys) = (self.writer(), Shared::new(keys));
+        for_each_range(slots.len(), 1, slots.len() * width * 24, |rows: Range<usize>| {
+            let (part, angles) = (rows.start * width..rows.end * width, rows.start * half..rows.end * half);
+            // SAFETY: ranges of rows do not overlap; the slots are inside and no other row has one of them, as was just checked.
+            unsafe {
+                let keys = keys.part(part.clone());
+                rope::rotate_here(isa, keys, (&cos[angles.clone()], &sin[angles]), dims, head_dim);
+                writer.write(isa, &slots[rows], keys, &values[part]);
+            }
+        });
+    }
+
+    /// Whether so many numbers can be written there; says how many go to a slot.
+    fn check(&mut self, isa: Isa, slots: &[u32], keys: usize, values: usize) -> usize {
         assert!(isa.is_here(), "{} on a machine without it", isa.name());
         let Geometry { num_blocks, block_size, kv_heads, head_dim } = self.geometry;
         let width = kv_heads * head_dim;
-        assert!(keys.len() == slots.len() * width && values.len() == keys.len(), "keys and values of the slots");
+        assert!(keys == slots.len() * width && values == keys, "keys and values of the slots");
         self.sorted.clear();
         self.sorted.extend_from_slice(slots);
         self.sorted.sort_unstable();
@@ -160,17 +194,12 @@ impl Cache {
             self.sorted.last().is_none_or(|&last| (last as usize) < num_blocks * block_size),
             "slots outside the cache"
         );
-        let writer = Writer {
-            dtype: self.dtype,
-            geometry: self.geometry,
-            keys: self.keys.as_mut_ptr(),
-            values: self.values.as_mut_ptr(),
-        };
-        for_each_range(slots.len(), 1, slots.len() * width * 16, |rows: Range<usize>| {
-            let part = rows.start * width..rows.end * width;
-            // SAFETY: the slots are inside and no other row has one of them, as was just checked.
-            unsafe { writer.write(isa, &slots[rows], &keys[part.clone()], &values[part]) }
-        });
+        width
+    }
+
+    fn writer(&mut self) -> Writer {
+        let (keys, values) = (self.keys.as_mut_ptr(), self.values.as_mut_ptr());
+        Writer { dtype: self.dtype, geometry: self.geometry, keys, values }
     }
 
     /// Positions of a strip.

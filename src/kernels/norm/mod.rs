@@ -1,10 +1,11 @@
 //! Root-mean-square normalisation (Zhang and Sennrich, 2019).
-#![allow(unsafe_code)] // lanes
+#![allow(unsafe_code)] // lanes; rows dealt to several threads
 
+use super::activation;
 use super::dot::dot;
 use super::isa::Isa;
 use super::lanes::{LANES, Lanes, on_lanes};
-use super::parallel::for_each_chunk;
+use super::parallel::{Shared, for_each_chunk};
 
 /// Normalises each consecutive group of `weight.len()` values of `x` into `out`: `x / sqrt(mean(x²) + eps) * weight`.
 ///
@@ -22,10 +23,32 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     for_each_chunk(out, chunk, x.len() * 16, |index, out| {
         let x = &x[index * chunk..][..out.len()];
         for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-            let mean_square = dot(x, x) / width as f32;
-            scaled_on(isa, x, 1.0 / (mean_square + eps).sqrt(), weight, out);
+            normalise(isa, x, weight, eps, out);
         }
     });
+}
+
+/// `x` becomes `x + y`, and `out` what [`rms_norm`] makes of that: a row is still in the first cache when it is read again.
+///
+/// # Panics
+/// When `x` is not of whole rows, or `y` or `out` not as long.
+pub fn add_rms_norm(x: &mut [f32], y: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let (width, numbers) = (weight.len(), x.len());
+    assert!(width > 0 && numbers.is_multiple_of(width) && y.len() == numbers && out.len() == numbers, "ragged rows");
+    let (isa, x) = (Isa::current(), Shared::new(x));
+    for_each_chunk(out, width, numbers * 16, |index, out| {
+        let row = index * width..(index + 1) * width;
+        // SAFETY: each row is dealt once, and rows do not overlap.
+        let x = unsafe { x.part(row.clone()) };
+        activation::add(x, &y[row]);
+        normalise(isa, x, weight, eps, out);
+    });
+}
+
+/// One group.
+fn normalise(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let mean_square = dot(x, x) / x.len() as f32;
+    scaled_on(isa, x, 1.0 / (mean_square + eps).sqrt(), weight, out);
 }
 
 /// Normalises each row of `weight.len()` values of `x` into `out`: `(x - mean) / sqrt(variance + eps) * weight + bias`
@@ -95,6 +118,19 @@ unsafe fn shifted<V: Lanes>(x: &mut [f32], scale: f32, weight: &[f32], bias: &[f
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sum_and_its_norm_are_those_of_two_passes() {
+        for (rows, width) in [(1usize, 5usize), (3, 48), (70, 256)] {
+            let numbers = |step: f32| (0..rows * width).map(|i| (i as f32 * step).sin()).collect::<Vec<f32>>();
+            let (mut x, y, weight) = (numbers(0.37), numbers(0.71), &numbers(1.3)[..width]);
+            let (mut sum, mut expected, mut normed) = (x.clone(), vec![0.0; x.len()], vec![0.0; x.len()]);
+            activation::add(&mut sum, &y);
+            rms_norm(&sum, weight, 1e-6, &mut expected);
+            add_rms_norm(&mut x, &y, weight, 1e-6, &mut normed);
+            assert!(x == sum && normed == expected, "{rows} rows of {width}");
+        }
+    }
 
     #[test]
     fn layer_norms_agree_with_double_precision_on_every_path() {

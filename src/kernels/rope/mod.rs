@@ -12,6 +12,19 @@ pub fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32], dims: usize, head_dim: us
     rotate_on(Isa::current(), x, cos, sin, dims, head_dim);
 }
 
+/// [`rotate`] on this thread, for who has dealt out the rows.
+pub(super) fn rotate_here(isa: Isa, x: &mut [f32], (cos, sin): (&[f32], &[f32]), dims: usize, head_dim: usize) {
+    let half = dims / 2;
+    let tokens = cos.len() / half;
+    let width = x.len().checked_div(tokens).unwrap_or(0).max(1);
+    for ((row, cos), sin) in x.chunks_exact_mut(width).zip(cos.chunks_exact(half)).zip(sin.chunks_exact(half)) {
+        for head in row.chunks_exact_mut(head_dim) {
+            let (first, second) = head[..dims].split_at_mut(half);
+            pairs_on(isa, first, second, cos, sin);
+        }
+    }
+}
+
 fn rotate_on(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32], dims: usize, head_dim: usize) {
     let half = dims / 2;
     assert!(half > 0 && dims.is_multiple_of(2) && dims <= head_dim && cos.len().is_multiple_of(half), "odd head");
@@ -24,10 +37,7 @@ fn rotate_on(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32], dims: usize, hea
     let (width, cost) = (x.len() / tokens, x.len() * 8);
     for_each_chunk(x, width, cost, |token, row| {
         let angles = token * half..(token + 1) * half;
-        for head in row.chunks_exact_mut(head_dim) {
-            let (first, second) = head[..dims].split_at_mut(half);
-            pairs_on(isa, first, second, &cos[angles.clone()], &sin[angles.clone()]);
-        }
+        rotate_here(isa, row, (&cos[angles.clone()], &sin[angles]), dims, head_dim);
     });
 }
 

@@ -158,6 +158,12 @@ impl Backend for Cpu {
         Ok(y)
     }
 
+    fn add_norm(&self, mut x: Buffer, y: &Buffer, weight: &Vec<f32>, eps: f32) -> Result<(Buffer, Buffer)> {
+        let mut normed = self.buffers.take(x.len());
+        norm::add_rms_norm(&mut x, y, weight, eps, &mut normed);
+        Ok((x, normed))
+    }
+
     fn layer_norm(&self, x: &Buffer, weight: &Vec<f32>, bias: &Vec<f32>, eps: f32) -> Result<Buffer> {
         let mut y = self.buffers.take(x.len());
         norm::layer_norm(x, weight, bias, eps, &mut y);
@@ -172,6 +178,19 @@ impl Backend for Cpu {
 
     fn store(&self, kv: &mut Cache, plan: &Plan<'_>, k: &Buffer, v: &Buffer) -> Result<()> {
         kv.write(&plan.step.slots, k, v);
+        Ok(())
+    }
+
+    fn store_rotated(
+        &self,
+        kv: &mut Cache,
+        plan: &Plan<'_>,
+        mut k: Buffer,
+        v: &Buffer,
+        (_, rope): (usize, usize),
+    ) -> Result<()> {
+        let Angles { cos, sin, dims } = &plan.angles[rope];
+        kv.write_rotated(&plan.step.slots, &mut k, v, (cos, sin, *dims));
         Ok(())
     }
 
