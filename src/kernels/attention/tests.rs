@@ -240,6 +240,31 @@ fn what_is_written_is_the_same_everywhere() {
 }
 
 #[test]
+fn keys_rotated_while_they_are_written_are_those_rotated_before() {
+    use super::super::rope;
+    // Enough rows to be shared by threads, and heads that are rotated in part.
+    for (rows, dims) in [(3usize, 32usize), (96, 64)] {
+        let geometry = Geometry { num_blocks: 7, block_size: 16, kv_heads: 4, head_dim: 64 };
+        let width = geometry.kv_heads * geometry.head_dim;
+        let (keys, values) = (numbers(rows * width, 1), numbers(rows * width, 2));
+        let (cos, sin) = (numbers(rows * dims / 2, 3), numbers(rows * dims / 2, 4));
+        let slots: Vec<u32> = (0..rows as u32).map(|t| (t * 5 + 2) % 112).collect();
+        for dtype in KvDtype::ALL {
+            let [mut one, mut other] = [(); 2].map(|()| Cache::zeroed(dtype, geometry).unwrap());
+            let mut rotated = keys.clone();
+            rope::rotate(&mut rotated, &cos, &sin, dims, geometry.head_dim);
+            one.write(&slots, &rotated, &values);
+            let mut given = keys.clone();
+            other.write_rotated(&slots, &mut given, &values, (&cos, &sin, dims));
+            assert!(given == rotated && given != keys, "{rows} rows");
+            for (block, head) in (0..7).flat_map(|block| (0..4).map(move |head| (block, head))) {
+                assert!(one.strips(block, head, 0) == other.strips(block, head, 0), "{}", dtype.name());
+            }
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "two rows for one slot")]
 fn no_slot_is_written_twice() {
     let geometry = Geometry { num_blocks: 1, block_size: 16, kv_heads: 1, head_dim: 16 };
