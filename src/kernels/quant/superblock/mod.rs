@@ -24,7 +24,7 @@ pub(super) const GROUPS: usize = 8;
 /// What is taken off the codes of `Halves`.
 const OFFSET: i32 = 32;
 
-/// Bytes of a block's header, which its codes follow.
+/// Bytes of a block's header, which its codes follow: [`super::format::Format::header_bytes`], known when kernels are compiled.
 #[cfg(target_arch = "x86_64")]
 const fn header_bytes(affine: bool) -> usize {
     let header = if affine { Header::SuperAffine } else { Header::SuperHalves };

@@ -163,7 +163,7 @@ fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job,
 struct Block<const P: usize> {
     /// The headers' entries, which the codes follow.
     entries: [*const u8; P],
-    /// The block that memory is asked for meanwhile.
+    /// From where on memory is asked for as much as a block has meanwhile.
     ahead: [*const u8; P],
     /// Codes of the first row, and bytes to the next row's.
     x: *const i8,
@@ -171,7 +171,7 @@ struct Block<const P: usize> {
 }
 
 impl<const P: usize> Block<P> {
-    /// Asks memory for the header of the block ahead.
+    /// Asks memory for as much of that as a header has; each group asks for the rest.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn fetch<const AFFINE: bool>(&self) {
