@@ -12,9 +12,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use candle_core::{DType, Device, Tensor};
-use forebay::model::{self, Asked, DeviceChoice, Draw, LoadFormat, LoadOptions, Model, Rows, Source};
-use forebay::request::SamplingParams;
-use forebay::step::StepBatch;
+use forebay_model::{self, Asked, DeviceChoice, Draw, LoadFormat, LoadOptions, Model, Rows, Source};
+use forebay_core::request::SamplingParams;
+use forebay_core::step::StepBatch;
 
 use common::{BLOCK_SIZE, batch};
 

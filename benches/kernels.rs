@@ -6,10 +6,10 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use forebay::kernels::isa::Isa;
-use forebay::kernels::matmul::matmul_packed_into;
-use forebay::kernels::packed::Packing;
-use forebay::kernels::quant::{self, Panels, Rows};
+use forebay_kernels::isa::Isa;
+use forebay_kernels::matmul::matmul_packed_into;
+use forebay_kernels::packed::Packing;
+use forebay_kernels::quant::{self, Panels, Rows};
 
 const PACKINGS: [Packing; 5] = [Packing::Q4_0, Packing::Q8_0, Packing::Q4K, Packing::Q5K, Packing::Q6K];
 /// Inputs and outputs: attention, both directions of the MLP, the head.

@@ -9,8 +9,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use forebay::model::{self, LoadOptions, Model, Rows, Source};
-use forebay::step::StepBatch;
+use forebay_model::{self, LoadOptions, Model, Rows, Source};
+use forebay_core::step::StepBatch;
 
 use common::{BLOCK_SIZE, batch};
 

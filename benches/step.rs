@@ -5,8 +5,8 @@
 mod common;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use forebay::model::{self, LoadOptions, Model, Rows, Source};
-use forebay::step::StepBatch;
+use forebay_model::{self, LoadOptions, Model, Rows, Source};
+use forebay_core::step::StepBatch;
 
 use common::{BLOCK_SIZE, batch};
 

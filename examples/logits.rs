@@ -12,9 +12,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use forebay::model::{self, KvDtype, LoadOptions, Rows, Source};
-use forebay::step::{BatchChunk, StepBatch};
-use forebay::units::{BlockId, SeqId};
+use forebay_model::{self, KvDtype, LoadOptions, Rows, Source};
+use forebay_core::step::{BatchChunk, StepBatch};
+use forebay_core::units::{BlockId, SeqId};
 
 const BLOCK_SIZE: usize = 32;
 /// Rows of a step, so that logits of a large vocabulary stay small.

@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use clap::Parser;
-use forebay::model::{self, LoadOptions, Model, Rows, Source};
-use forebay::step::{BatchChunk, StepBatch};
-use forebay::units::{BlockId, SeqId};
+use forebay_model::{self, LoadOptions, Model, Rows, Source};
+use forebay_core::step::{BatchChunk, StepBatch};
+use forebay_core::units::{BlockId, SeqId};
 use plotters::prelude::*;
 
 const BLOCK_SIZE: usize = 32;

@@ -6,44 +6,14 @@
 //! `spawn_blocking`; `grammar` says which tokens may come; `sampling` draws; events flow back to `generate`, which makes text, and `api` frames it.
 //!
 //! Before all of it `keys` says who may ask, and how much. Beside it `jobs` asks the same routes for the lines of batches, and `store` keeps what outlives the process.
-#![deny(unsafe_code)]
-
-pub mod clock;
-pub mod report;
-pub mod request;
-pub mod step;
-pub mod units;
 
 pub mod app;
 pub mod config;
-pub mod jobs;
-pub mod keys;
 pub mod probe;
 
 pub mod api;
 #[cfg(any(feature = "capi", test))]
 pub mod ffi;
 pub mod generate;
-pub mod text;
-
-pub mod workers;
-
-pub mod engine;
-pub mod grammar;
-pub mod intake;
-pub mod kv;
-#[cfg(feature = "kv-events")]
-pub mod kv_events;
-pub mod sampling;
-pub mod scheduler;
-
-pub mod kernels;
-pub mod model;
-
-pub mod metrics;
 
 pub mod client;
-mod https;
-pub mod sim;
-pub mod store;
-pub mod telemetry;

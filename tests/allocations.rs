@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::GgmlDType;
 use checkpoint::Checkpoint;
-use forebay::engine::executor::Executor;
-use forebay::engine::forward::Forward;
-use forebay::model::{self, LoadOptions, Model, Rows, Source};
-use forebay::request::{Limits, Prompt, RawRequest};
-use forebay::step::{BatchChunk, StepBatch};
-use forebay::units::{BlockId, SeqId};
+use forebay_turn::executor::Executor;
+use forebay_engine::forward::Forward;
+use forebay_model::{self, LoadOptions, Model, Rows, Source};
+use forebay_core::request::Limits;
+use forebay::generate::raw::{Prompt, RawRequest};
+use forebay_core::step::{BatchChunk, StepBatch};
+use forebay_core::units::{BlockId, SeqId};
 use gguf_file::GgufFile;
 use serde_json::json;
 

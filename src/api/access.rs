@@ -20,9 +20,9 @@ use axum::response::Response;
 
 use super::accompanied::{Companion, accompanied};
 use super::{Front, metrics};
-use crate::keys::{Account, Admission, Holder, Level, Levels, Refused, Role};
-use crate::metrics::Route;
-use crate::request::{Priority, RequestError};
+use forebay_store::keys::{Account, Admission, Holder, Level, Levels, Refused, Role};
+use forebay_engine::metrics::Route;
+use forebay_core::request::{Priority, RequestError};
 
 /// What a path needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

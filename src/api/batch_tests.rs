@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::openapi::tests::check_answer;
 use super::testing::{Answer, Scene, get_request, json_post};
-use crate::store::{Config, Location, Store};
+use forebay_store::{Config, Location, Store};
 
 const LINE: &str =
     r#"{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x", "max_tokens": 3}}"#;
@@ -90,7 +90,7 @@ async fn the_fields_of_a_form_come_in_any_order() {
     ];
     let file = scene.send(form(&fields)).await.json();
     assert_eq!((&file["filename"], &file["expires_at"]), (&json!("../../etc/passwd"), &json!(1_700_003_600)));
-    scene.state.clock.advance(crate::units::Micros::from_millis(3_600_000));
+    scene.state.clock.advance(forebay_core::units::Micros::from_millis(3_600_000));
     let path = format!("/v1/files/{}", file["id"].as_str().unwrap());
     check(&scene.send(get_request(&path)).await, 404, "not_found", None, "no such file");
 }
@@ -157,7 +157,7 @@ async fn lists_have_pages_and_refuse_what_they_do_not_know() {
     let mut scene = Scene::new();
     let mut ids = Vec::new();
     for _ in 0..3 {
-        scene.state.clock.advance(crate::units::Micros::from_millis(1));
+        scene.state.clock.advance(forebay_core::units::Micros::from_millis(1));
         ids.push(uploaded(&mut scene, LINE).await["id"].clone());
     }
     let list = scene.send(get_request("/v1/files?limit=2&purpose=batch&order=asc")).await.json();
@@ -204,7 +204,7 @@ async fn a_batch_begins_with_its_validation() {
     scene
         .state
         .store
-        .close_batch(&scene.state.store.batch(id).await.unwrap().unwrap(), crate::store::BatchStatus::Cancelled, 1)
+        .close_batch(&scene.state.store.batch(id).await.unwrap().unwrap(), forebay_store::BatchStatus::Cancelled, 1)
         .await
         .unwrap();
     assert_eq!(
@@ -277,7 +277,7 @@ async fn the_operators_changes_can_be_read_back() {
     let list = scene.send(get_request("/admin/audit")).await.json();
     assert_eq!(list["data"], json!([]));
     let entry =
-        crate::store::AuditEntry::new(1_700_000_000_500, "me at 127.0.0.1:5", "policy", "fair", "latency_first");
+        forebay_store::AuditEntry::new(1_700_000_000_500, "me at 127.0.0.1:5", "policy", "fair", "latency_first");
     scene.state.store.record(std::slice::from_ref(&entry)).await.unwrap();
     let list = scene.send(get_request("/admin/audit?limit=1")).await.json();
     let expected = json!({

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::error::ApiError;
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 /// It loads nothing but its parts, asks nobody but this server, and is shown in no other page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \

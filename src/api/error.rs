@@ -4,7 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 /// How a client meets an error.
 #[derive(Clone, Debug, PartialEq, Eq)]

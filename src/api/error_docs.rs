@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::mem::discriminant;
 
 use super::error::{Retry, face, object};
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 /// One of each variant, with values as a client meets them, and when it happens.
 pub fn examples() -> Vec<(RequestError, &'static str)> {

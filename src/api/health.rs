@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::error::ApiError;
 use super::openapi::shapes::errors::ErrorAnswer;
-use crate::request::RequestError;
-use crate::workers::{Pool, Unready};
+use forebay_core::request::RequestError;
+use forebay_engine::workers::{Pool, Unready};
 
 /// What readiness depends on.
 pub struct Health {
@@ -107,12 +107,12 @@ impl IntoResponse for NotReady {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
-    use crate::engine::EngineHandle;
-    use crate::engine::heartbeat::Heartbeat;
-    use crate::engine::permit::Gate;
-    use crate::metrics::Metrics;
-    use crate::units::Micros;
+    use forebay_clock::Clock;
+    use forebay_engine::EngineHandle;
+    use forebay_engine::heartbeat::Heartbeat;
+    use forebay_engine::permit::Gate;
+    use forebay_engine::metrics::Metrics;
+    use forebay_core::units::Micros;
 
     #[test]
     fn readiness_follows_loading_the_heartbeat_and_draining() {

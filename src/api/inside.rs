@@ -10,8 +10,8 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 
 use super::access::Inside;
-use crate::jobs::{Answered, Answerer, Ask};
-use crate::request::Priority;
+use forebay_store::jobs::{Answered, Answerer, Ask};
+use forebay_core::request::Priority;
 
 /// Asks `router`, in the lowest class.
 pub fn answerer(router: Router) -> Answerer {
@@ -48,6 +48,6 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
 }
 
 fn failed() -> Answered {
-    let body = super::error::object(&crate::request::RequestError::Internal).to_string();
+    let body = super::error::object(&forebay_core::request::RequestError::Internal).to_string();
     Answered { status: 500, request_id: String::new(), retry_after_s: None, body }
 }

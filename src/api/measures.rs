@@ -12,12 +12,12 @@ use super::error::ApiError;
 use super::openai::lists::Query;
 use super::openapi::shapes::errors::ErrorAnswer;
 use super::openapi::shapes::measures::{History, Measures};
-use crate::clock::{from_rfc3339, rfc3339};
-use crate::metrics::Metrics;
-use crate::metrics::timeline::{Percentiles, Point};
-use crate::request::{Priority, RequestError};
-use crate::store::Snapshot;
-use crate::workers::WorkerView;
+use forebay_clock::{from_rfc3339, rfc3339};
+use forebay_engine::metrics::Metrics;
+use forebay_engine::metrics::timeline::{Percentiles, Point};
+use forebay_core::request::{Priority, RequestError};
+use forebay_store::Snapshot;
+use forebay_engine::workers::WorkerView;
 
 /// Rates of the present are those of so long.
 const LATELY_MS: i64 = 5_000;
@@ -185,8 +185,8 @@ fn rounded(number: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::api::testing::{Scene, get_request};
-    use crate::request::FinishReason;
-    use crate::units::Micros;
+    use forebay_core::request::FinishReason;
+    use forebay_core::units::Micros;
 
     #[tokio::test]
     async fn the_present_is_told_with_the_rates_of_the_last_seconds() {

@@ -11,9 +11,9 @@ use axum::response::{IntoResponse, Response};
 use super::Front;
 use super::accompanied::{Companion, accompanied};
 use super::error::ErrorCode;
-use crate::clock::{self, Clock};
-use crate::metrics::{Metrics, Outcome, Route};
-use crate::units::Micros;
+use forebay_clock::{self, Clock};
+use forebay_engine::metrics::{Metrics, Outcome, Route};
+use forebay_core::units::Micros;
 
 /// Prometheus' text format.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "probes", responses((status = 200, description = "All series", body = String, content_type = "text/plain")))]

@@ -57,14 +57,14 @@ use axum::routing::{MethodRouter, any, get, post};
 use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::clock::Clock;
+use forebay_clock::Clock;
 use crate::generate::Generator;
-use crate::keys::Keys;
-use crate::metrics::Metrics;
-use crate::request::RequestError;
-use crate::store::Store;
-use crate::telemetry::Telemetry;
-use crate::workers::Pool;
+use forebay_store::keys::Keys;
+use forebay_engine::metrics::Metrics;
+use forebay_core::request::RequestError;
+use forebay_store::Store;
+use forebay_engine::telemetry::Telemetry;
+use forebay_engine::workers::Pool;
 use error::ApiError;
 use relay::Relay;
 

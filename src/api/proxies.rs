@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use super::admin::Peer;
 use super::openai::head::strict;
 use super::{Front, refused};
-use crate::request::{Priority, RequestError};
+use forebay_core::request::{Priority, RequestError};
 
 /// Whom the fair share counts a request for, as llm-d names it, and as the Gateway API Inference Extension did before.
 pub const FAIRNESS_IDS: [&str; 2] = ["x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];

@@ -11,17 +11,17 @@ use tokio::sync::mpsc;
 use tower::ServiceExt;
 
 use super::*;
-use crate::engine::EngineHandle;
-use crate::engine::command::{Accepted, EngineCommand, Submission};
-use crate::engine::heartbeat::Heartbeat;
-use crate::engine::permit::Gate;
+use forebay_engine::EngineHandle;
+use forebay_engine::command::{Accepted, EngineCommand, Submission};
+use forebay_engine::heartbeat::Heartbeat;
+use forebay_engine::permit::Gate;
 use crate::generate::{Embeddings, GeneratorParts, GrammarConfig};
-use crate::intake::Capacity;
-use crate::request::{Event, FinishReason, Limits};
-use crate::step::{Logprobs, Sampled};
-use crate::store::{self, Store};
-use crate::text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
-use crate::units::TokenId;
+use forebay_core::intake::Capacity;
+use forebay_core::request::{Event, FinishReason, Limits};
+use forebay_core::step::{Logprobs, Sampled};
+use forebay_store::{self, Store};
+use forebay_text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
+use forebay_core::units::TokenId;
 
 pub const CONTEXT: u32 = 64;
 

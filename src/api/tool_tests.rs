@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::testing::*;
-use crate::request::{Event, FinishReason};
+use forebay_core::request::{Event, FinishReason};
 
 const CHAT: &str = "/v1/chat/completions";
 

@@ -12,7 +12,7 @@ use super::{Failure, bad, input};
 use crate::client::load::{self, Pace, Plan, Words};
 use crate::client::{Ask, Client, ClientError, Prompt};
 use crate::config::{BenchArgs, CalibrateArgs, TargetArgs};
-use crate::sim::{self, Arrival, CostModel, Measured, Scenario, Slo};
+use forebay_sim::{self, Arrival, CostModel, Measured, Scenario, Slo};
 
 /// Prints to standard output; progress goes to standard error.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
@@ -44,7 +44,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
 
 /// What words are drawn from: no two runs have the same prompts, so what one left in the server's cache helps no other.
 fn fresh(seed: u64) -> u64 {
-    seed ^ (crate::clock::Clock::system().unix_millis() as u64).rotate_left(20)
+    seed ^ (forebay_clock::Clock::system().unix_millis() as u64).rotate_left(20)
 }
 
 fn scenario(args: &BenchArgs) -> Result<Scenario, Failure> {
@@ -162,7 +162,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let cost = runtime()?
         .block_on(async {
             let client = connect(&args.target).await?;
-            let clock = crate::clock::Clock::system();
+            let clock = forebay_clock::Clock::system();
             let mut arrivals = scenario.arrivals(args.target.seed).into_iter();
             while clock.now().as_secs_f64() < args.seconds {
                 for clients in [1, 4, 16, 48] {

@@ -14,14 +14,15 @@ use tokio::runtime::{self, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::clock::Clock;
+use forebay_clock::Clock;
 use crate::config::{self, Config};
-use crate::engine::control::{Change, Group};
-use crate::engine::stats::EngineStats;
+use forebay_turn::control::{Change, Group};
+use forebay_engine::stats::EngineStats;
 use crate::generate::{Delta, Generation, Generator};
-use crate::request::{FinishReason, Origin, RawRequest, RequestError};
-use crate::units::TokenId;
-use crate::workers::{Pool, watch};
+use forebay_core::request::{FinishReason, Origin, RequestError};
+use crate::generate::raw::RawRequest;
+use forebay_core::units::TokenId;
+use forebay_engine::workers::{Pool, watch};
 
 use super::workers::{self, Workers};
 use super::{Failure, compute_threads};
@@ -95,7 +96,7 @@ impl Embedded {
         share_threads(&config)?;
         let clock = Clock::system();
         let started = workers::start(&config, &clock, None).map_err(|failure| EmbeddedError::Start(words(failure)))?;
-        crate::model::release_freed();
+        forebay_model::release_freed();
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("forebay")
@@ -273,7 +274,7 @@ fn words(failure: Failure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Prompt;
+    use crate::generate::raw::Prompt;
 
     fn started() -> Embedded {
         Embedded::start(None, None).expect("the embedded model")

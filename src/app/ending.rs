@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use super::notify;
 use super::signals::{Signal, Signals};
-use crate::workers::Pool;
+use forebay_engine::workers::Pool;
 
 /// How the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,14 +4,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::Config;
-use crate::engine::core;
-use crate::engine::forward::Forward;
+use forebay_turn::core;
+use forebay_engine::forward::Forward;
 use crate::generate::{Embeddings, Generator, GeneratorParts, GrammarConfig};
-use crate::model::{self, LoadedModel, Model, TokenizerSource};
-use crate::request::Limits;
-use crate::scheduler;
-use crate::text::{ChatTemplate, Tokenizer};
-use crate::workers::Local;
+use forebay_model::{self, LoadedModel, Model, TokenizerSource};
+use forebay_core::request::Limits;
+use forebay_core::scheduler;
+use forebay_text::{ChatTemplate, Tokenizer};
+use forebay_engine::workers::Local;
 
 use super::loops::{Blueprint, Shared};
 use super::memory::{self, KvNeeds, KvSize};
@@ -32,7 +32,7 @@ const UNKNOWN_WORD_BYTES: usize = 256;
 pub struct Served {
     pub tokenizer: Arc<Tokenizer>,
     pub template: Option<ChatTemplate>,
-    pub eos: Vec<crate::units::TokenId>,
+    pub eos: Vec<forebay_core::units::TokenId>,
     pub limits: Limits,
     pub embeddings: Embeddings,
     /// Its own name.
@@ -121,7 +121,7 @@ pub fn scheduler_config(config: &Config, max_model_len: usize, max_num_batched_t
 
 impl Served {
     /// Who makes requests of text, and text of tokens.
-    pub fn generator(self, config: &Config, workers: crate::workers::Pool) -> Generator {
+    pub fn generator(self, config: &Config, workers: forebay_engine::workers::Pool) -> Generator {
         let Served { tokenizer, template, eos, limits, embeddings, id, .. } = self;
         Generator::new(GeneratorParts {
             workers,

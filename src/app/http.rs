@@ -11,13 +11,13 @@ use tokio::time::timeout;
 use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::api::{self, BodyLimits, Health, ServeConfig};
-use crate::clock::{self, Clock};
+use forebay_clock::{self, Clock};
 use crate::config::{AdminAccess, Config, Loaded};
-use crate::jobs::{Runner, RunnerParts};
-use crate::keys::Keys;
-use crate::store::Store;
-use crate::telemetry::Spans;
-use crate::workers;
+use forebay_store::jobs::{Runner, RunnerParts};
+use forebay_store::keys::Keys;
+use forebay_store::Store;
+use forebay_engine::telemetry::Spans;
+use forebay_engine::workers;
 
 use super::ending::{self, End, Patience};
 use super::keeper::Keeper;

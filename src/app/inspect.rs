@@ -11,7 +11,7 @@ use super::memory;
 use super::source;
 use super::{Failure, input};
 use crate::config::InspectFormat;
-use crate::model::{self, DEFAULT_KV_DTYPE, Format, Inspection};
+use forebay_model::{self, DEFAULT_KV_DTYPE, Format, Inspection};
 
 /// Prints to standard output.
 pub fn inspect(path: PathBuf, format: InspectFormat) -> Result<(), Failure> {
@@ -182,10 +182,10 @@ impl fmt::Display for Count {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::TypeShare;
+    use forebay_model::TypeShare;
 
     fn storyteller() -> Inspection {
-        model::inspect(&crate::model::Source::at("models/storyteller".into())).unwrap()
+        model::inspect(&forebay_model::Source::at("models/storyteller".into())).unwrap()
     }
 
     #[test]

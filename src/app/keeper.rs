@@ -4,10 +4,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::clock::Clock;
+use forebay_clock::Clock;
 use crate::config::Config;
-use crate::keys::Keys;
-use crate::store::Store;
+use forebay_store::keys::Keys;
+use forebay_store::Store;
 
 use super::{Failure, input};
 

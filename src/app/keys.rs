@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use crate::clock::Clock;
+use forebay_clock::Clock;
 use crate::config::{Config, DbArgs, KeysArgs, UsageArgs};
-use crate::keys::{DAY_MS, Minted, NewKey, Secret, date_of, month_of};
-use crate::request::Weight;
-use crate::store::{self, AuditEntry, KeyRecord, Location, SchemaState, Store, UsageQuery, UsageRow};
+use forebay_store::keys::{DAY_MS, Minted, NewKey, Secret, date_of, month_of};
+use forebay_core::request::Weight;
+use forebay_store::{self, AuditEntry, KeyRecord, Location, SchemaState, Store, UsageQuery, UsageRow};
 
 use super::{Failure, input};
 

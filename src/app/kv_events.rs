@@ -2,9 +2,9 @@
 
 use tokio::sync::mpsc;
 
-use crate::clock::Clock;
+use forebay_clock::Clock;
 use crate::config::Config;
-use crate::engine::cache_feed::Told;
+use forebay_engine::cache_feed::Told;
 
 #[cfg(feature = "kv-events")]
 pub use with::{Pending, prepare};
@@ -20,7 +20,7 @@ mod with {
 
     use super::*;
     use crate::app::{Failure, input};
-    use crate::kv_events::{Parts, Publisher};
+    use forebay_engine::kv_events::{Parts, Publisher};
 
     /// What is told, once it is started; `None` where nobody is told anything.
     pub struct Pending(Option<(Parts, mpsc::Receiver<Told>)>);

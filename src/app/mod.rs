@@ -31,10 +31,10 @@ mod source;
 mod thermal;
 mod workers;
 
-use crate::clock::Clock;
+use forebay_clock::Clock;
 use crate::config::{Config, Loaded};
-use crate::store::Store;
-use crate::telemetry::{self, Telemetry};
+use forebay_store::Store;
+use forebay_engine::telemetry::{self, Telemetry};
 
 use http::Serving;
 
@@ -100,7 +100,7 @@ pub fn serve(loaded: Loaded) -> Result<End, Failure> {
     let export = spans.as_ref().map(|(_, export, _)| export.clone());
     let workers = workers::start(&config, &clock, export)?;
     // What loading needed is no longer needed.
-    crate::model::release_freed();
+    forebay_model::release_freed();
     let lost = lines.lost.clone();
     http::serve(loaded, runtime, Serving { listeners, store, keys, workers, clock, level, lost, spans })
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::{Failure, input};
-use crate::model::{self, Quantised};
+use forebay_model::{self, Quantised};
 
 /// Writes `to`, and says how much smaller it is.
 pub fn quantize(from: &Path, to: &Path, kind: Quantised) -> Result<(), Failure> {

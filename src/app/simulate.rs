@@ -10,9 +10,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Failure, bad, engine};
 use crate::config::{Config, SimulateArgs};
-use crate::intake::StrategyKind;
-use crate::scheduler::PolicyKind;
-use crate::sim::{self, CostModel, Load, Row, Scenario, Setup, Slo};
+use forebay_core::intake::StrategyKind;
+use forebay_core::scheduler::PolicyKind;
+use forebay_sim::{self, CostModel, Load, Row, Scenario, Setup, Slo};
 
 /// Prints to standard output; progress goes to standard error.
 pub fn simulate(args: &SimulateArgs, config: &Config) -> Result<(), Failure> {

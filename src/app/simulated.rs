@@ -7,14 +7,14 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::config::{Config, Simulated};
-use crate::engine::executor::{ExecuteError, Executor};
+use forebay_turn::executor::{ExecuteError, Executor};
 use crate::generate::Embeddings;
-use crate::model::{self, LoadOptions, Source};
-use crate::request::{Limits, Request};
-use crate::sim::CostModel;
-use crate::sim::executor::{SimExecutor, Stopwatch};
-use crate::step::{Outcome, StepBatch, StepOutput};
-use crate::units::{Micros, SeqId, TokenId};
+use forebay_model::{self, LoadOptions, Source};
+use forebay_core::request::{Limits, Request};
+use forebay_sim::CostModel;
+use forebay_sim::executor::{SimExecutor, Stopwatch};
+use forebay_core::step::{Outcome, StepBatch, StepOutput};
+use forebay_core::units::{Micros, SeqId, TokenId};
 
 use super::engine::{self, Engines, Served};
 use super::loops::{Blueprint, Shared};

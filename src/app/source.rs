@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::model::Source;
+use forebay_model::Source;
 
 /// A model on the hub: `org/name[@revision][:file]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
 use super::keys::{self, FLAGS, Kind};
 use super::operator::{self, DbArgs, KeysArgs, UsageArgs};
 use super::tools::{self, BenchArgs, CalibrateArgs, SimulateArgs};
-use crate::model::Quantised;
+use forebay_model::Quantised;
 
 /// What the command line said.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
-use crate::scheduler::policy::{PolicyConfig, PolicyKind};
-use crate::scheduler::thermal::Thresholds;
-use crate::scheduler::{Preemption, Speculative};
-use crate::units::Micros;
+use forebay_core::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
+use forebay_core::scheduler::policy::{PolicyConfig, PolicyKind};
+use forebay_core::scheduler::thermal::Thresholds;
+use forebay_core::scheduler::{Preemption, Speculative};
+use forebay_core::units::Micros;
 
 use super::ConfigError;
 use super::values::Reader;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::keys;
 use super::raw::Entry;
 use super::{ConfigError, Loaded, environment, load};
-use crate::store;
+use forebay_store;
 
 /// Keys, or with a dot at their end sections, that a reload puts in force. Everything else was used to build what is there:
 /// sockets, weights, caches, pools.

@@ -24,15 +24,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::intake;
-use crate::jobs;
-use crate::keys as api_keys;
-use crate::metrics;
-use crate::model::{DeviceChoice, Dtype, KvDtype, LoadFormat, LoadOptions, Quantised};
-use crate::request::Pooling;
-use crate::scheduler::policy::PolicyConfig;
-use crate::store::{self, Location};
-use crate::text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
+use forebay_core::intake;
+use forebay_store::jobs;
+use forebay_store::keys as api_keys;
+use forebay_engine::metrics;
+use forebay_model::{DeviceChoice, Dtype, KvDtype, LoadFormat, LoadOptions, Quantised};
+use forebay_core::request::Pooling;
+use forebay_core::scheduler::policy::PolicyConfig;
+use forebay_store::{self, Location};
+use forebay_text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
 
 pub use cli::{Command, DoctorFormat, InspectFormat};
 pub use engine::{EngineConfig, ThermalConfig};

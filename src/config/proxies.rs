@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::ConfigError;
 use super::values::Reader;
-use crate::request::Priority;
+use forebay_core::request::Priority;
 
 /// Networks, or addresses that stand for themselves.
 pub fn trusted(read: &Reader) -> Result<Vec<IpNet>, ConfigError> {

@@ -1,7 +1,7 @@
 //! `metrics` and `logging`: what the server tells of itself.
 
-use crate::metrics::{self, Compat};
-use crate::units::Micros;
+use forebay_engine::metrics::{self, Compat};
+use forebay_core::units::Micros;
 
 use super::ConfigError;
 use super::values::Reader;

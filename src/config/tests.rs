@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::*;
-use crate::request::Priority;
+use forebay_core::request::Priority;
 use keys::KEYS;
 use raw::Origin;
 
@@ -80,7 +80,7 @@ fn a_variable_that_names_a_section_is_not_swallowed_by_one_that_names_its_key() 
 #[test]
 fn log_levels_are_checked_because_a_wrong_one_would_silence_the_log() {
     let level = |text: &str| load_all(None, &[("FOREBAY__LOGGING__LEVEL", text)], &[]).map(|l| l.config.logging.level);
-    for good in ["warn", "INFO", "off", "info,forebay=debug", "forebay::engine=trace"] {
+    for good in ["warn", "INFO", "off", "info,forebay=debug", "forebay_engine=trace"] {
         assert_eq!(level(good).expect("valid"), good);
     }
     for bad in ["loud", "", "info,forebay", "forebay=loud"] {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ConfigError;
 use super::keys::{self, Kind};
 use super::raw::{Entry, Merged};
-use crate::units::Micros;
+use forebay_core::units::Micros;
 
 const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 

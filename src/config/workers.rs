@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::values::Reader;
 use super::{ConfigError, ModelConfig};
-use crate::units::Micros;
-use crate::workers::balance::Balancer;
-use crate::workers::breaker::BreakerConfig;
-use crate::workers::{UpstreamConfig, base};
+use forebay_core::units::Micros;
+use forebay_engine::workers::balance::Balancer;
+use forebay_engine::workers::breaker::BreakerConfig;
+use forebay_engine::workers::{UpstreamConfig, base};
 
 /// What `workers.count: auto` means for the simulated model: enough to see a balancer at work.
 const SIMULATED_LOOPS: usize = 4;

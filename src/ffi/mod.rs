@@ -14,8 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::embedded::{Embedded, EmbeddedError, Room};
-use crate::request::{ChatMessage, Priority, Prompt, RawRequest};
-use crate::scheduler::policy::PolicyKind;
+use forebay_text::ChatMessage;
+use forebay_core::request::Priority;
+use crate::generate::raw::{Prompt, RawRequest};
+use forebay_core::scheduler::policy::PolicyKind;
 
 use guard::*;
 pub use types::*;

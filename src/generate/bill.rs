@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Delta;
-use crate::request::Payer;
+use forebay_core::request::Payer;
 
 #[derive(Debug)]
 pub struct Bill {

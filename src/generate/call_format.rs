@@ -1,7 +1,7 @@
 //! How families of models write calls, for answers that are held to them: what `text`'s parsers read.
 
-use crate::grammar::{Naming, TaggedCalls};
-use crate::text::ToolFamily;
+use forebay_text::grammar::{Naming, TaggedCalls};
+use forebay_text::ToolFamily;
 
 /// What the family's parser reads.
 pub fn format_of(family: ToolFamily) -> TaggedCalls {
@@ -43,9 +43,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::grammar::{Grammar, GrammarSpec, Limits, Matcher, STACK_BYTES, State, Tool, Vocabulary};
-    use crate::text::glyph::plain;
-    use crate::text::{Piece, ToolParser, fixtures};
+    use forebay_text::grammar::{Grammar, GrammarSpec, Limits, Matcher, STACK_BYTES, State, Tool, Vocabulary};
+    use forebay_text::glyph::plain;
+    use forebay_text::{Piece, ToolParser, fixtures};
 
     fn grammar(tools: &[Tool], family: ToolFamily, one: bool) -> Grammar {
         let mut format = format_of(family);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::reader::{Heard, Reader};
 use super::{Delta, TextDelta, TokenLogprob, TopLogprob};
-use crate::request::{Event, FinishReason, Request, RequestError};
-use crate::step::{Logprobs, Sampled};
-use crate::text::glyph::{self, Glyph};
-use crate::text::{Detokenizer, ReasoningFamily, Tokenizer, TokenizerError, ToolFamily};
-use crate::units::{SeqId, TokenId};
+use forebay_core::request::{Event, FinishReason, Request, RequestError};
+use forebay_core::step::{Logprobs, Sampled};
+use forebay_text::glyph::{self, Glyph};
+use forebay_text::{Detokenizer, ReasoningFamily, Tokenizer, TokenizerError, ToolFamily};
+use forebay_core::units::{SeqId, TokenId};
 
 /// How a completion is written and cut.
 pub struct Manner {

@@ -1,7 +1,7 @@
 //! A prompt becomes a vector: submitted as a completion is, through the same queue, and pooled instead of continued.
 
 use super::{Admitted, Delta, Generation, Generator};
-use crate::request::{Pooling, RequestError};
+use forebay_core::request::{Pooling, RequestError};
 
 /// What embeddings of this model are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,10 +8,11 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use crate::grammar::{Cache, Grammar, GrammarError, GrammarSpec, Limits, STACK_BYTES, Stop, Vocabulary};
-use crate::request::{RawGrammar, RequestError};
-use crate::text::Tokenizer;
-use crate::units::TokenId;
+use forebay_text::grammar::{Cache, Grammar, GrammarError, GrammarSpec, Limits, STACK_BYTES, Stop, Vocabulary};
+use crate::generate::raw::RawGrammar;
+use forebay_core::request::RequestError;
+use forebay_text::Tokenizer;
+use forebay_core::units::TokenId;
 
 /// What grammars may cost the server.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +165,7 @@ impl Grammars {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::fixtures;
+    use forebay_text::fixtures;
 
     fn grammars(compile_timeout: Duration) -> Arc<Grammars> {
         let config = GrammarConfig { compile_timeout, ..GrammarConfig::default() };

@@ -22,18 +22,17 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::engine::permit::Permit;
-use crate::grammar::{GrammarSpec, TaggedCalls};
-use crate::request::{
-    Built, Checked, FinishReason, Guided, Limits, Prompt, RawGrammar, RawRequest, RequestError, TemplateOptions,
-    ThinkingBudget, ThinkingTags, check_tokens,
-};
-use crate::text::{
+use forebay_engine::permit::Permit;
+use forebay_text::grammar::{GrammarSpec, TaggedCalls};
+use forebay_core::request::{Built, Checked, FinishReason, Guided, Limits, RequestError, ThinkingBudget, ThinkingTags, check_tokens};
+use crate::generate::raw::{Prompt, RawGrammar, RawRequest};
+use forebay_text::TemplateOptions;
+use forebay_text::{
     ChatTemplate, ContentGuard, ParserChoice, ParserChoices, ReasoningFamily, Tokenizer, ToolFamily, ToolsIn,
     detokenize,
 };
-use crate::units::{SeqId, TokenId};
-use crate::workers::Pool;
+use forebay_core::units::{SeqId, TokenId};
+use forebay_engine::workers::Pool;
 
 pub use embedding::{Embedded, Embeddings, normalised, similarity};
 pub use generation::{Effective, Generation, Started};

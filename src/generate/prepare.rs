@@ -5,12 +5,14 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
-use crate::clock;
-use crate::request::{ChatMessage, Limits, Prompt, RequestError, TemplateOptions, check_tokens};
-use crate::text::{
+use forebay_clock;
+use forebay_text::{ChatMessage, TemplateOptions};
+use forebay_core::request::{Limits, RequestError, check_tokens};
+use crate::generate::raw::Prompt;
+use forebay_text::{
     ChatTemplate, ContentGuard, TemplateError, Tokenizer, TokenizerError, ToolsIn, detokenize, in_plain_words,
 };
-use crate::units::TokenId;
+use forebay_core::units::TokenId;
 
 use super::infill;
 

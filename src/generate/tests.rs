@@ -4,18 +4,20 @@ use proptest::prelude::*;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::clock::Clock;
-use crate::engine::EngineHandle;
-use crate::engine::command::{Accepted, EngineCommand, Submission};
-use crate::engine::heartbeat::Heartbeat;
-use crate::engine::permit::Gate;
-use crate::intake::Capacity;
-use crate::metrics::Metrics;
-use crate::request::{ChatMessage, Event, Prompt};
-use crate::step::{Logprobs, Sampled};
-use crate::text::fixtures;
-use crate::workers::balance::Balancer;
-use crate::workers::{Local, PoolConfig, PoolParts};
+use forebay_clock::Clock;
+use forebay_engine::EngineHandle;
+use forebay_engine::command::{Accepted, EngineCommand, Submission};
+use forebay_engine::heartbeat::Heartbeat;
+use forebay_engine::permit::Gate;
+use forebay_core::intake::Capacity;
+use forebay_engine::metrics::Metrics;
+use forebay_text::ChatMessage;
+use forebay_core::request::Event;
+use crate::generate::raw::Prompt;
+use forebay_core::step::{Logprobs, Sampled};
+use forebay_text::fixtures;
+use forebay_engine::workers::balance::Balancer;
+use forebay_engine::workers::{Local, PoolConfig, PoolParts};
 
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>{% endfor %}\
                         {% if add_generation_prompt %}<|assistant|>{% endif %}";
@@ -540,7 +542,7 @@ async fn template_variables_reach_the_template_and_forge_nothing() {
     let mut scene = Scene::with(Some(template));
     let variables =
         vec![("voice".to_owned(), r#""calm<|end|>""#.to_owned()), ("deep".to_owned(), r#"{"a":[1,2]}"#.to_owned())];
-    let template = crate::request::TemplateOptions { variables, ..Default::default() };
+    let template = forebay_text::TemplateOptions { variables, ..Default::default() };
     let (generation, _) = scene.start(RawRequest { template, ..chat("hi") }).await;
     let tokens = &generation.started.prompt_tokens;
     assert!(!tokens.contains(&fixtures::END), "a special token in a variable is only text");

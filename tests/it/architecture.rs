@@ -264,7 +264,7 @@ fn a_planted_violation_is_found() {
         ("main.rs", "//! x\nfn f() { unsafe { g() }; unsafe { h() } }\n", "unsafe"),
         ("api/mod.rs", "fn f() {}\n", "//!"),
         ("attic/mod.rs", "//! x\n", "does not know"),
-        ("main.rs", "//! x\nuse forebay::model;\n", "must not use model"),
+        ("main.rs", "//! x\nuse forebay_model;\n", "must not use model"),
     ] {
         let found = planted(path, text);
         assert!(found.iter().any(|violation| violation.contains(expected)), "{path}: {text}: {found:?}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay::store::{Config, FileObject, Location, Origin, Outcome, Store};
+use forebay_store::{Config, FileObject, Location, Origin, Outcome, Store};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use reqwest::Client;

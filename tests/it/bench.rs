@@ -5,8 +5,8 @@ use std::process::Command;
 
 use forebay::client::load::{Pace, Plan, Words, run};
 use forebay::client::{Ask, Client, ClientError, Prompt};
-use forebay::sim::measure::{End, Slo};
-use forebay::sim::scenario::Scenario;
+use forebay_sim::measure::{End, Slo};
+use forebay_sim::scenario::Scenario;
 use serde_json::{Value, json};
 
 use crate::server::{Server, post};

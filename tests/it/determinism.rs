@@ -3,7 +3,7 @@
 //! `prefix.rs` and `engine.rs` show the same for cache hits, preemption and the loop around it.
 
 use candle_core::quantized::GgmlDType;
-use forebay::model::{DeviceChoice, KvDtype, LoadOptions, Model, Rows, Source, load};
+use forebay_model::{DeviceChoice, KvDtype, LoadOptions, Model, Rows, Source, load};
 use tempfile::TempDir;
 
 use crate::gguf;

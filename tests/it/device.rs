@@ -1,12 +1,13 @@
 //! What is asked of a GPU, asked of the backend that drives it, on the CPU: draws beside the logits, 16-bit numbers, and
 //! memory that runs out.
 
-use forebay::engine::executor::{ExecuteError, Executor};
-use forebay::engine::forward::Forward;
-use forebay::model::{DeviceChoice, Dtype, KvDtype, LoadError, LoadFormat, LoadOptions, Rows, Source, load};
-use forebay::request::{FinishReason, RawRequest, RawShaping, Request, RequestError};
-use forebay::step::{StepBatch, StepOutput};
-use forebay::units::{SeqId, TokenId};
+use forebay_turn::executor::{ExecuteError, Executor};
+use forebay_engine::forward::Forward;
+use forebay_model::{DeviceChoice, Dtype, KvDtype, LoadError, LoadFormat, LoadOptions, Rows, Source, load};
+use forebay_core::request::{FinishReason, RawShaping, Request, RequestError};
+use forebay::generate::raw::RawRequest;
+use forebay_core::step::{StepBatch, StepOutput};
+use forebay_core::units::{SeqId, TokenId};
 
 use crate::goldens;
 use crate::paged::{Cache, Sequence, forward};
@@ -62,21 +63,21 @@ fn rows_that_are_drawn_from_do_not_leave_the_device() {
         tokens: vec![1, 2, 3],
         positions: vec![0, 1, 2],
         slots: vec![0, 1, 2],
-        tables: vec![forebay::units::BlockId(0)],
-        chunks: vec![forebay::step::BatchChunk { seq: SeqId(1), rows: 0..3, table: 0..1, sample: true, proposed: 0 }],
+        tables: vec![forebay_core::units::BlockId(0)],
+        chunks: vec![forebay_core::step::BatchChunk { seq: SeqId(1), rows: 0..3, table: 0..1, sample: true, proposed: 0 }],
         copies: vec![],
     };
-    let asked = || forebay::model::Asked { rows: Rows::All, states: &[], adapters: &[] };
+    let asked = || forebay_model::Asked { rows: Rows::All, states: &[], adapters: &[] };
     let all = model.compute(&batch, asked()).unwrap().logits;
-    let greedy = forebay::model::Draw::new(forebay::request::SamplingParams::GREEDY, 3);
+    let greedy = forebay_model::Draw::new(forebay_core::request::SamplingParams::GREEDY, 3);
     assert!(greedy.is_some());
     let (computed, drawn) = model.draw(&batch, asked(), &[greedy, None, greedy]).unwrap();
     assert_eq!(*computed.logits.data, *all.row(1));
     let best = |row| Some(goldens::argmax(all.row(row)));
     assert_eq!(drawn, [best(0), best(2)]);
     assert!(model.draw(&batch, asked(), &[greedy]).is_err(), "a draw for each row, or none");
-    let typical = forebay::request::SamplingParams { typical_p: 0.5, ..forebay::request::SamplingParams::GREEDY };
-    assert_eq!(forebay::model::Draw::new(typical, 3), None);
+    let typical = forebay_core::request::SamplingParams { typical_p: 0.5, ..forebay_core::request::SamplingParams::GREEDY };
+    assert_eq!(forebay_model::Draw::new(typical, 3), None);
 }
 
 /// A device that has no memory left whenever a step holds its token.

@@ -1,10 +1,11 @@
 //! Embeddings over the real binary against the model's own hidden states, and in company.
 
 use forebay::generate::{normalised, similarity};
-use forebay::model::{self, Asked, LoadOptions, Model, Rows, Source};
-use forebay::request::{Event, FinishReason, Goal, Limits, Pooling, Prompt, RawRequest};
-use forebay::step::{BatchChunk, StepBatch};
-use forebay::units::{BlockId, SeqId};
+use forebay_model::{self, Asked, LoadOptions, Model, Rows, Source};
+use forebay_core::request::{Event, FinishReason, Goal, Limits, Pooling};
+use forebay::generate::raw::{Prompt, RawRequest};
+use forebay_core::step::{BatchChunk, StepBatch};
+use forebay_core::units::{BlockId, SeqId};
 use reqwest::Client;
 use serde_json::{Value, json};
 

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use forebay::generate::normalised;
-use forebay::model::{self, Asked, DeviceChoice, ForwardError, LoadOptions, Model, Rows, Source};
-use forebay::request::Pooling;
-use forebay::step::{BatchChunk, StepBatch};
-use forebay::units::{BlockId, SeqId};
+use forebay_model::{self, Asked, DeviceChoice, ForwardError, LoadOptions, Model, Rows, Source};
+use forebay_core::request::Pooling;
+use forebay_core::step::{BatchChunk, StepBatch};
+use forebay_core::units::{BlockId, SeqId};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use tempfile::TempDir;

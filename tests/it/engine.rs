@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay::engine::executor::{ExecuteError, Executor};
-use forebay::engine::forward::Forward;
-use forebay::engine::heartbeat::Pulse;
-use forebay::request::{FinishReason, Request, RequestError};
-use forebay::step::{StepBatch, StepOutput};
-use forebay::units::{Micros, SeqId, TokenId};
+use forebay_turn::executor::{ExecuteError, Executor};
+use forebay_engine::forward::Forward;
+use forebay_engine::heartbeat::Pulse;
+use forebay_core::request::{FinishReason, Request, RequestError};
+use forebay_core::step::{StepBatch, StepOutput};
+use forebay_core::units::{Micros, SeqId, TokenId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::watch;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use candle_core::quantized::GgmlDType;
-use forebay::model::{DeviceChoice, LoadOptions, Source, load};
+use forebay_model::{DeviceChoice, LoadOptions, Source, load};
 
 use crate::gguf_file::{GgufFile, Value, array, string, text};
 use crate::goldens;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use candle_core::quantized::GgmlDType;
-use forebay::model::{DeviceChoice, LoadOptions, Source, load};
+use forebay_model::{DeviceChoice, LoadOptions, Source, load};
 
 use crate::gguf_file::{GgufFile, Value, array, string, text};
 use crate::gguf_lies::{HONEST, check, set, unset};

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::paged::{Cache, Sequence, forward, forward_in};
-use forebay::model::{DeviceChoice, KvDtype, LoadOptions, LoadedModel, Rows, Source, load};
+use forebay_model::{DeviceChoice, KvDtype, LoadOptions, LoadedModel, Rows, Source, load};
 use safetensors::SafeTensors;
 
 pub const ARCHITECTURES: [&str; 13] = [

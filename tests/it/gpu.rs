@@ -1,10 +1,10 @@
 //! On a GPU, `make gpu-check`: goldens, the draws of a whole engine, and memory that runs out. Compiled with the feature
 //! `cuda`; the kernels one by one are in `src/model/candle/gpu_tests.rs`.
 
-use forebay::model::{
+use forebay_model::{
     DeviceChoice, DeviceError, Dtype, KvDtype, LoadError, LoadOptions, LoadedModel, Quantised, Source, load,
 };
-use forebay::request::RawRequest;
+use forebay::generate::raw::RawRequest;
 
 use crate::goldens::{self, ARCHITECTURES};
 use crate::paged::Cache;

@@ -3,8 +3,8 @@
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{self, LlamaConfig};
-use forebay::kernels::bf16;
-use forebay::model::{DeviceChoice, KvDtype, LoadOptions, Rows, Source, load};
+use forebay_kernels::bf16;
+use forebay_model::{DeviceChoice, KvDtype, LoadOptions, Rows, Source, load};
 use serde_json::json;
 
 use crate::checkpoint::Checkpoint;

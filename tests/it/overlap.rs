@@ -1,12 +1,13 @@
 //! What the loop does while a step runs (`engine.overlap`) changes when it is done, and nothing else: the same steps, the
 //! same tokens and logprobs to the last bit.
 
-use forebay::engine::control::{Change, Group};
-use forebay::request::{Event, Origin, RawRequest, Request};
-use forebay::scheduler::Speculative;
-use forebay::scheduler::policy::PolicyKind;
-use forebay::step::Sampled;
-use forebay::units::{Micros, TokenId};
+use forebay_turn::control::{Change, Group};
+use forebay_core::request::{Event, Origin, Request};
+use forebay::generate::raw::RawRequest;
+use forebay_core::scheduler::Speculative;
+use forebay_core::scheduler::policy::PolicyKind;
+use forebay_core::step::Sampled;
+use forebay_core::units::{Micros, TokenId};
 use tokio::sync::mpsc;
 
 use crate::rig::{self, Rig, Setup, asking, collect};

@@ -1,6 +1,6 @@
 //! The prefix cache, through the real engine and over HTTP: what it saves, and that nobody can tell by the answer.
 
-use forebay::request::Event;
+use forebay_core::request::Event;
 use serde_json::{Value, json};
 
 use crate::rig::{self, Completion, Setup};

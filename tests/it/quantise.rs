@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use candle_core::quantized::GgmlDType;
-use forebay::model::{
+use forebay_model::{
     DeviceChoice, KvDtype, LoadOptions, LoadedModel, Quantised, Source, TokenizerSource, load, quantize,
 };
-use forebay::text::Tokenizer;
+use forebay_text::Tokenizer;
 use serde_json::json;
 
 use crate::checkpoint::Checkpoint;

@@ -1,9 +1,9 @@
 //! One code: what a live loop over a real model decided, the simulator decides again from the same times and tokens.
 
-use forebay::engine::control::{Change, Group, Value};
-use forebay::engine::tape::Entry;
-use forebay::sim::replay::replay;
-use forebay::units::{Micros, TokenId};
+use forebay_turn::control::{Change, Group, Value};
+use forebay_turn::tape::Entry;
+use forebay_sim::replay::replay;
+use forebay_core::units::{Micros, TokenId};
 
 use crate::rig::{Setup, collect, request_of, storyteller, submit};
 
@@ -17,7 +17,7 @@ fn select(group: Group, name: &str) -> Change {
 
 /// Requests of many lengths, some abandoned, in a pool that is too small for them, while strategies, policies and limits
 /// change. The tape, and what it takes to make the same engine again.
-async fn recorded() -> (Vec<Entry>, forebay::engine::control::Tuning, forebay::engine::core::Config) {
+async fn recorded() -> (Vec<Entry>, forebay_turn::control::Tuning, forebay_turn::core::Config) {
     let mut rig = storyteller(Setup {
         num_blocks: 32,
         max_num_seqs: 6,

@@ -1,9 +1,9 @@
 //! Guessed tokens: fewer steps, the same answers.
 
-use forebay::request::Event;
-use forebay::scheduler::Speculative;
-use forebay::step::Sampled;
-use forebay::units::TokenId;
+use forebay_core::request::Event;
+use forebay_core::scheduler::Speculative;
+use forebay_core::step::Sampled;
+use forebay_core::units::TokenId;
 
 use crate::rig::{self, Rig, Setup};
 use crate::server::{Server, post};

@@ -17,14 +17,14 @@ use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::admin::{Canary as CanaryShape, Cost, Recommendation};
 use crate::api::openapi::shapes::errors::ErrorAnswer;
-use crate::engine::control::{Change, Changed, Group};
-use crate::engine::history::{Past, Record};
-use crate::request::RequestError;
-use crate::sim::canary::{Arm, Slices, Trial, Verdict};
-use crate::sim::recommend::{Advice, Prediction, recommend};
-use crate::sim::{CostModel, Slo, json as sim_json};
-use crate::units::Micros;
-use crate::workers::Pool;
+use forebay_turn::control::{Change, Changed, Group};
+use forebay_turn::history::{Past, Record};
+use forebay_core::request::RequestError;
+use forebay_sim::canary::{Arm, Slices, Trial, Verdict};
+use forebay_sim::recommend::{Advice, Prediction, recommend};
+use forebay_sim::{CostModel, Slo, json as sim_json};
+use forebay_core::units::Micros;
+use forebay_engine::workers::Pool;
 
 type Answer = Result<Json<Value>, ApiError>;
 type Parameters = Query<BTreeMap<String, String>>;
@@ -139,7 +139,7 @@ pub async fn select(
     let share = share(&parameters)?;
     let stats = state.workers.stats().await?;
     if !Group::Strategy.names().contains(&name.as_str()) {
-        return Err(crate::engine::control::unknown("strategy", &name, Group::Strategy.names()).into());
+        return Err(forebay_turn::control::unknown("strategy", &name, Group::Strategy.names()).into());
     }
     let instead_of = stats.strategy().to_owned();
     if instead_of == name {
@@ -185,7 +185,7 @@ pub async fn canary(Extract(state): Extract<Front>) -> Answer {
 }
 
 fn shown(canary: &Canary) -> Value {
-    let tally = |tally: &crate::sim::canary::Tally| json!({"requests": tally.requests, "kept": tally.kept, "share": tally.share(), "radius": tally.radius()});
+    let tally = |tally: &forebay_sim::canary::Tally| json!({"requests": tally.requests, "kept": tally.kept, "share": tally.share(), "radius": tally.radius()});
     json!({
         "strategy": canary.strategy,
         "instead_of": canary.instead_of,
@@ -326,7 +326,7 @@ fn share(parameters: &BTreeMap<String, String>) -> Result<f64, RequestError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Priority;
+    use forebay_core::request::Priority;
 
     #[test]
     fn durations_and_shares_are_checked() {

@@ -15,9 +15,9 @@ use crate::api::extract::read_object;
 use crate::api::openapi::shapes::admin::{
     Control, ControlChange, ControlName, Draining, EngineState, Reset, Thermal, ThermalChange,
 };
-use crate::engine::control::{self, Change, Changed, Group};
-use crate::engine::stats::EngineStats;
-use crate::request::RequestError;
+use forebay_turn::control::{self, Change, Changed, Group};
+use forebay_engine::stats::EngineStats;
+use forebay_core::request::RequestError;
 
 type Answer = Result<Json<Value>, ApiError>;
 

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use crate::api::Front;
 use crate::api::access::Identity;
 use crate::api::error::ApiError;
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 /// For whom the admin routes answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,11 +17,11 @@ use tokio::time::{sleep, timeout};
 use super::requests::object as live_object;
 use super::state;
 use crate::api::{Front, measures, sse};
-use crate::engine::phases::phases;
-use crate::engine::stats::Recent;
-use crate::report::{BlockUse, Decision};
-use crate::request::RequestError;
-use crate::units::Micros;
+use forebay_engine::phases::phases;
+use forebay_engine::stats::Recent;
+use forebay_core::report::{BlockUse, Decision};
+use forebay_core::request::RequestError;
+use forebay_core::units::Micros;
 
 /// Between two frames.
 const EVERY: Micros = Micros::from_millis(400);
@@ -129,7 +129,7 @@ fn object(recent: &Recent) -> Value {
         Decision::Ended { how } => Some(how),
         _ => None,
     });
-    let of = |entry: &crate::engine::trace::Entry| match entry.decision {
+    let of = |entry: &forebay_engine::trace::Entry| match entry.decision {
         Decision::Admitted { cached_tokens, .. } => Some(cached_tokens),
         _ => None,
     };

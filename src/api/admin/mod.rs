@@ -28,7 +28,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post};
 
 use super::Front;
-use crate::engine::control::Group;
+use forebay_turn::control::Group;
 
 use guard::Actor;
 pub use guard::{Access, Peer};

@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::api::error::{face, respond};
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 /// The body of an error, and the data of an error's event.
 pub fn object(error: &RequestError) -> Value {

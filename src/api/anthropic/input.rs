@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::api::openai::messages::content_text;
 use crate::api::openai::origins::Origins;
 use crate::api::openai::params::{Fields, wrong};
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 const MAX_MESSAGES: usize = 2_048;
 

@@ -25,7 +25,7 @@ use super::openai::telling;
 use super::openai::wire::{self, About};
 use super::openapi::shapes::messages::{CountRequest, MessageAnswer, MessageEvent, MessageRequest, TokenCount};
 use super::openapi::shapes::parameters::{RequestHeaders, Strictness};
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 use answer::Telling;
 pub use error::{MessagesError, object as error_object};
 use input::Input;

@@ -21,8 +21,10 @@ use crate::api::extract::read_object;
 use crate::api::openapi::shapes::chat::{ChatChunk, ChatCompletion, ChatRequest};
 use crate::api::openapi::shapes::parameters::{ConversationHeader, RequestHeaders, Strictness};
 use crate::generate::{CallDelta, TextDelta, TokenLogprob};
-use crate::metrics::Route;
-use crate::request::{ChatMessage, FinishReason, Prompt, RawRequest, RequestError, TemplateOptions};
+use forebay_engine::metrics::Route;
+use forebay_text::{ChatMessage, TemplateOptions};
+use forebay_core::request::{FinishReason, RequestError};
+use crate::generate::raw::{Prompt, RawRequest};
 
 /// A chat, understood; what every route that leads to one comes down to.
 pub struct Asked {

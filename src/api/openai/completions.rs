@@ -19,8 +19,9 @@ use crate::api::extract::read_object;
 use crate::api::openapi::shapes::completions::{Completion, CompletionChunk, CompletionRequest};
 use crate::api::openapi::shapes::parameters::{ConversationHeader, RequestHeaders, Strictness};
 use crate::generate::{Generator, Started, TextDelta, TokenLogprob};
-use crate::metrics::Route;
-use crate::request::{FinishReason, Prompt, RawRequest, RequestError};
+use forebay_engine::metrics::Route;
+use forebay_core::request::{FinishReason, RequestError};
+use crate::generate::raw::{Prompt, RawRequest};
 
 /// As OpenAI has it.
 const DEFAULT_MAX_TOKENS: u32 = 16;

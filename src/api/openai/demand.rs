@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::tools::ToolChoice;
-use crate::grammar::{GrammarSpec, TaggedCalls, Tool};
-use crate::request::{RawGrammar, RawRequest, RequestError};
+use forebay_text::grammar::{GrammarSpec, TaggedCalls, Tool};
+use crate::generate::raw::{RawGrammar, RawRequest};
+use forebay_core::request::RequestError;
 
 const PARAM: &str = "tool_choice";
 
@@ -49,7 +50,7 @@ fn tool_of(function: &Value) -> Tool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{TemplateOptions, Tools};
+    use forebay_text::{TemplateOptions, Tools};
 
     const TOOLS: &str = r#"[
         {"type": "function", "function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}},

@@ -18,7 +18,8 @@ use crate::api::extract::read_object;
 use crate::api::openapi::shapes::embeddings::{EmbeddingList, EmbeddingRequest};
 use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
 use crate::generate::{Embedded, Generator};
-use crate::request::{Goal, Prompt, RawRequest, RequestError};
+use forebay_core::request::{Goal, RequestError};
+use crate::generate::raw::{Prompt, RawRequest};
 
 /// As OpenAI has it.
 pub const MAX_INPUTS: usize = 2_048;

@@ -18,9 +18,9 @@ use crate::api::access::Owner;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::batches::{FileDeleted, FileList, FileObject, FilePart, FileUpload, ListPart};
 use crate::api::openapi::shapes::errors::ErrorAnswer;
-use crate::jobs::{LineFault, LineReader};
-use crate::request::RequestError;
-use crate::store::{self, FileQuery, NewFile, Store};
+use forebay_store::jobs::{LineFault, LineReader};
+use forebay_core::request::RequestError;
+use forebay_store::{self, FileQuery, NewFile, Store};
 
 type Answer = Result<Json<Value>, ApiError>;
 

@@ -12,8 +12,9 @@ use crate::api::access::{Identity, Owner};
 use crate::api::journey::Journey;
 use crate::api::proxies::{FAIRNESS_IDS, OBJECTIVES, SLO_TPOT, SLO_TTFT};
 use crate::api::{State, replay};
-use crate::request::{Origin, Payer, Priority, RawRequest, RequestError};
-use crate::units::Micros;
+use forebay_core::request::{Origin, Payer, Priority, RequestError};
+use crate::generate::raw::RawRequest;
+use forebay_core::units::Micros;
 
 const LONGEST_TENANT: usize = 256;
 /// A day, as for the field.

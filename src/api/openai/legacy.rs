@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::wire;
 use crate::generate::{Generator, TokenLogprob, TopLogprob};
-use crate::units::TokenId;
+use forebay_core::units::TokenId;
 
 pub struct Legacy {
     /// Alternatives per token.

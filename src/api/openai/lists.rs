@@ -7,8 +7,8 @@ use axum::extract::rejection::PathRejection;
 use axum::http::Uri;
 use serde_json::{Value, json};
 
-use crate::request::RequestError;
-use crate::store::{Page, Paging};
+use forebay_core::request::RequestError;
+use forebay_store::{Page, Paging};
 
 /// The parameters of a query, each taken once.
 pub struct Query(BTreeMap<String, String>);

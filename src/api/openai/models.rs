@@ -9,7 +9,7 @@ use crate::api::error::ApiError;
 use crate::api::openapi::shapes::models::{ModelList, ModelObject};
 use crate::api::{ServerInfo, State};
 use crate::generate::Generator;
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 /// The names under which the model is served.
 #[utoipa::path(get, path = "/v1/models", operation_id = "models", tag = "openai", responses((status = 200, description = "The model's names", body = ModelList)))]

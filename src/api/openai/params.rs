@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 /// What has not been understood yet.
 #[derive(Debug)]

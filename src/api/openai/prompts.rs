@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::params::{integers, wrong};
-use crate::request::{Prompt, RequestError};
+use crate::generate::raw::Prompt;
+use forebay_core::request::RequestError;
 
 /// A string, token ids, or a list of either, of which there may be `most`. The number is checked before anything is copied.
 pub fn prompts(param: &str, value: Option<Value>, most: usize) -> Result<Vec<Prompt>, RequestError> {

@@ -1,6 +1,6 @@
 //! Errors of a shared path in the words of the route that was asked.
 
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 /// Names the field of an error anew; `name` answers `None` for names that the route has, too.
 pub fn renamed(error: RequestError, name: impl Fn(&str) -> Option<String>) -> RequestError {

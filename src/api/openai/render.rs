@@ -19,7 +19,7 @@ use crate::api::openapi::shapes::completions::CompletionRequest;
 use crate::api::openapi::shapes::parameters::Strictness;
 use crate::api::openapi::shapes::responses::InputTokens;
 use crate::api::openapi::shapes::tokens::{Rendered, RenderedPrompt};
-use crate::units::TokenId;
+use forebay_core::units::TokenId;
 
 /// The text that a chat's template makes of it, and its tokens.
 #[utoipa::path(

@@ -18,7 +18,8 @@ use crate::api::extract::read_object;
 use crate::api::openapi::shapes::embeddings::{Ranking, RerankRequest};
 use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
 use crate::generate::{normalised, similarity};
-use crate::request::{Prompt, RawRequest, RequestError};
+use crate::generate::raw::{Prompt, RawRequest};
+use forebay_core::request::RequestError;
 
 const MAX_DOCUMENTS: usize = 2_047;
 

@@ -9,10 +9,11 @@ use super::head::Head;
 use super::sampling::Delivery;
 use crate::api::State;
 use crate::api::journey::Journey;
-use crate::clock::Clock;
+use forebay_clock::Clock;
 use crate::generate::{CallBegins, CallDelta, Delta, Generation, Started, TextDelta, TokenLogprob};
-use crate::request::{FinishReason, RawRequest, RequestError};
-use crate::units::{Micros, TokenId};
+use forebay_core::request::{FinishReason, RequestError};
+use crate::generate::raw::RawRequest;
+use forebay_core::units::{Micros, TokenId};
 
 /// Sequences that one HTTP request may start: prompts × n.
 const MAX_SEQUENCES: i64 = 128;

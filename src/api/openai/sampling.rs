@@ -7,7 +7,8 @@ use super::models;
 use super::params::{Fields, wrong};
 use super::structured::take_grammar;
 use crate::api::State;
-use crate::request::{RawRequest, RawShaping, RequestError};
+use crate::generate::raw::RawRequest;
+use forebay_core::request::{RawShaping, RequestError};
 
 /// How the client wants its answer.
 #[derive(Clone, Copy, Debug, Default)]

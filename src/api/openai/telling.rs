@@ -14,9 +14,9 @@ use super::running::{Running, Said};
 use super::wire;
 use crate::api::metrics::StreamFault;
 use crate::api::{State, error, sse};
-use crate::metrics::{Metrics, Route};
-use crate::request::{FinishReason, RequestError};
-use crate::workers::Pool;
+use forebay_engine::metrics::{Metrics, Route};
+use forebay_core::request::{FinishReason, RequestError};
+use forebay_engine::workers::Pool;
 
 /// How an answer ended.
 #[derive(Clone, Debug)]

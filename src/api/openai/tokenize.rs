@@ -17,7 +17,9 @@ use crate::api::extract::read_object;
 use crate::api::openapi::shapes::parameters::Strictness;
 use crate::api::openapi::shapes::tokens::{DetokenizeRequest, Text, TokenizeRequest, Tokens};
 use crate::generate::AddSpecial;
-use crate::request::{Prompt, RequestError, TemplateOptions};
+use crate::generate::raw::Prompt;
+use forebay_core::request::RequestError;
+use forebay_text::TemplateOptions;
 
 /// The tokens of a text or a chat.
 #[utoipa::path(

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::params::{Fields, wrong};
-use crate::request::{RequestError, Tools};
+use forebay_core::request::RequestError;
+use forebay_text::Tools;
 
 const MAX_TOOLS: usize = 128;
 /// Of all definitions together, as JSON.

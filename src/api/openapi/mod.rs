@@ -15,7 +15,7 @@ use utoipa::OpenApi;
 
 use super::access::{self, Class};
 use super::{admin, anthropic, dashboard, health, measures, metrics, openai};
-use crate::engine::control::Group;
+use forebay_turn::control::Group;
 use shapes::{errors, messages};
 
 pub use page::page;

@@ -10,7 +10,7 @@ use super::DOCUMENT;
 use crate::api::openai::params::asked;
 use crate::api::testing::{QWEN, Scene, answer, get_request, json_post, status};
 use crate::api::{admin, batch_routes, measures, openai_routes, plain_routes};
-use crate::request::{Event, FinishReason};
+use forebay_core::request::{Event, FinishReason};
 
 /// Names that are taken only to be refused with advice.
 const REFUSED: &[&str] = &[

@@ -26,9 +26,9 @@ use super::error::{ApiError, ErrorCode};
 use super::openai::{head, models};
 use super::{Front, extract, replay};
 use crate::generate::Generator;
-use crate::request::RequestError;
-use crate::workers::breaker::Verdict;
-use crate::workers::{Answer, Fault, Lease};
+use forebay_core::request::RequestError;
+use forebay_engine::workers::breaker::Verdict;
+use forebay_engine::workers::{Answer, Fault, Lease};
 
 use ask::Ask;
 

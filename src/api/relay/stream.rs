@@ -16,10 +16,10 @@ use super::tally::Tally;
 use super::{Attempt, Failure, Relay, error_of, is_stream, respond};
 use crate::api::metrics::StreamFault;
 use crate::api::{anthropic, error, sse};
-use crate::metrics::Route;
-use crate::request::RequestError;
-use crate::workers::breaker::Verdict;
-use crate::workers::{Answer, Fault, Lease};
+use forebay_engine::metrics::Route;
+use forebay_core::request::RequestError;
+use forebay_engine::workers::breaker::Verdict;
+use forebay_engine::workers::{Answer, Fault, Lease};
 
 struct Streamed {
     relay: Relay,

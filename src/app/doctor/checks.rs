@@ -6,8 +6,8 @@ use std::path::Path;
 use super::{Check, Verdict};
 use crate::app::{compute_threads, inspect, memory, source};
 use crate::config::{Config, Loaded};
-use crate::model::{self, Isa, Source};
-use crate::store::{self, Examined, Location, SchemaState, StoreError};
+use forebay_model::{self, Isa, Source};
+use forebay_store::{self, Examined, Location, SchemaState, StoreError};
 
 /// In the order in which a start would meet them.
 pub fn all(loaded: &Loaded, mistake: Option<String>) -> Vec<Check> {

@@ -1,7 +1,7 @@
 //! Draws, beside those of src/sampling from the same logits.
 
-use forebay::request::SamplingParams;
-use forebay::sampling::{sample, uniform};
+use forebay_core::request::SamplingParams;
+use forebay_core::sampling::{sample, uniform};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::origins::Origins;
 use super::super::params::{Fields, wrong};
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 const MAX_ITEMS: usize = 4_096;
 

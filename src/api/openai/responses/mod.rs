@@ -26,7 +26,7 @@ use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
 use crate::api::openapi::shapes::responses::{InputTokens, ResponseAnswer, ResponseEvent, ResponseRequest};
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 use answer::{Echo, Telling};
 use input::Input;
 

@@ -1,0 +1,223 @@
+//! What the operator says goes to every loop, and what they answer is put together.
+
+use futures_util::future::join_all;
+
+use super::local::lock;
+use super::merge;
+use super::pool::Pool;
+use crate::EngineHandle;
+use forebay_turn::control::{Change, Changed, Retuning, Value};
+use forebay_turn::history::Record;
+use crate::stats::{EngineStats, LiveSequence, Recent};
+use crate::trace::Trace;
+use forebay_core::report::BlockUse;
+use forebay_core::request::RequestError;
+use forebay_core::scheduler::thermal::{Level, Reading, Thresholds};
+use forebay_core::units::Micros;
+
+/// What is in force beside the configuration: a loop that takes another's place is told all of it.
+#[derive(Debug, Default)]
+pub struct Orders {
+    /// One for each group.
+    changes: Vec<Change>,
+    paused: bool,
+    thermal: Option<Level>,
+    thresholds: Option<Thresholds>,
+}
+
+impl Orders {
+    /// The newest name, and of each parameter the newest value.
+    fn note(&mut self, change: &Change) {
+        let Some(known) = self.changes.iter_mut().find(|known| known.group == change.group) else {
+            return self.changes.push(change.clone());
+        };
+        known.name = change.name.clone().or(known.name.take());
+        for (name, value) in &change.values {
+            let of_name = |(other, _): &&mut (String, Value)| other == name;
+            match known.values.iter_mut().find(of_name) {
+                Some(known) => known.1 = *value,
+                None => known.values.push((name.clone(), *value)),
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// The loops that live.
+    fn engines(&self) -> Vec<EngineHandle> {
+        self.locals().filter_map(|(_, local)| local.handle()).collect()
+    }
+
+    /// What all loops answer; those that died meanwhile are left out, unless all have.
+    async fn ask<T, A>(&self, question: impl Fn(EngineHandle) -> A) -> Result<Vec<T>, RequestError>
+    where
+        A: Future<Output = Result<T, RequestError>>,
+    {
+        let answers = join_all(self.engines().into_iter().map(question)).await;
+        let mut heard = Vec::new();
+        let mut failed = RequestError::EngineStopped;
+        for answer in answers {
+            match answer {
+                Ok(answer) => heard.push(answer),
+                Err(RequestError::EngineStopped) => {}
+                Err(error) => failed = error,
+            }
+        }
+        if heard.is_empty() { Err(failed) } else { Ok(heard) }
+    }
+
+    /// Of all loops together.
+    pub async fn stats(&self) -> Result<EngineStats, RequestError> {
+        let all = self.ask(|engine| async move { engine.stats().await }).await?;
+        merge::stats(all).ok_or(RequestError::EngineStopped)
+    }
+
+    /// All live sequences.
+    pub async fn requests(&self) -> Result<Vec<LiveSequence>, RequestError> {
+        Ok(self.ask(|engine| async move { engine.requests().await }).await?.concat())
+    }
+
+    /// The newest sequences of each loop with their traces: live ones, then ended ones, at most `most` of each.
+    pub async fn recent(&self, most: usize) -> Result<Vec<Recent>, RequestError> {
+        Ok(self.ask(|engine| async move { engine.recent(most).await }).await?.concat())
+    }
+
+    /// Of each loop, what its blocks are used for. Comes once no step runs.
+    pub async fn blocks(&self) -> Result<Vec<Vec<BlockUse>>, RequestError> {
+        self.ask(|engine| async move { engine.blocks().await }).await
+    }
+
+    /// Of each sequence of a request; empty if it is unknown or forgotten. One that was begun again elsewhere has several.
+    pub async fn traces(&self, id: String) -> Result<Vec<Trace>, RequestError> {
+        Ok(self.ask(|engine| traces(engine, id.clone())).await?.into_iter().flatten().collect())
+    }
+
+    /// Ends a request; its clients hear [`RequestError::Aborted`]. Returns how many sequences it had.
+    pub async fn cancel(&self, id: String) -> Result<usize, RequestError> {
+        Ok(self.ask(|engine| cancel(engine, id.clone())).await?.into_iter().sum())
+    }
+
+    /// The same for all: they are tuned alike, so what one refuses all refuse.
+    pub async fn change(&self, change: Change) -> Result<Vec<Changed>, RequestError> {
+        let changed = self.ask(|engine| tune(engine, change.clone())).await?;
+        lock(&self.0.orders).note(&change);
+        Ok(changed.into_iter().next().unwrap_or_default())
+    }
+
+    /// The same for all of a configuration at once: it is in force everywhere, or nothing of it is.
+    pub async fn retune(&self, retuning: Retuning) -> Result<Vec<Changed>, RequestError> {
+        let changed = self.ask(|engine| retune(engine, retuning.clone())).await?;
+        let mut orders = lock(&self.0.orders);
+        retuning.changes.iter().for_each(|change| orders.note(change));
+        orders.thresholds = retuning.thermal.or(orders.thresholds);
+        Ok(changed.into_iter().next().unwrap_or_default())
+    }
+
+    pub async fn pause(&self) -> Result<(), RequestError> {
+        lock(&self.0.orders).paused = true;
+        self.ask(|engine| async move { engine.pause().await }).await.map(|_| ())
+    }
+
+    pub async fn resume(&self) -> Result<(), RequestError> {
+        lock(&self.0.orders).paused = false;
+        self.ask(|engine| async move { engine.resume().await }).await.map(|_| ())
+    }
+
+    /// Holds a thermal level, or returns to the sensor's. Returns the level before.
+    pub async fn force_thermal(&self, force: Option<Level>) -> Result<Level, RequestError> {
+        lock(&self.0.orders).thermal = force;
+        let levels = self.ask(|engine| async move { engine.force_thermal(force).await }).await?;
+        levels.into_iter().max().ok_or(RequestError::EngineStopped)
+    }
+
+    /// Heard by the loops that live; one that is being begun again hears the next.
+    pub async fn temperature(&self, reading: Reading) {
+        let _ = self.ask(|engine| async move { engine.temperature(reading).await }).await;
+    }
+
+    /// Of each loop, what came lately.
+    pub async fn history(&self, window: Micros) -> Result<Vec<Record>, RequestError> {
+        self.ask(|engine| async move { engine.history(window).await }).await
+    }
+
+    pub async fn reset_stats(&self) -> Result<(), RequestError> {
+        self.ask(|engine| async move { engine.reset_stats().await }).await.map(|_| ())
+    }
+
+    /// Returns when nothing is under way anywhere; new requests are refused from now on.
+    pub async fn drain(&self) {
+        self.set_draining();
+        // A loop that has ended has nothing left to run.
+        let _ = self.ask(|engine| async move { engine.drain().await }).await;
+        self.until(|pool| pool.is_ending() || pool.board(|board| board.pending()) == 0).await;
+    }
+
+    /// Ends what is under way, and the loops.
+    pub async fn shutdown(&self) {
+        self.set_draining();
+        self.set_ending();
+        let _ = self.ask(|engine| async move { engine.shutdown().await }).await;
+    }
+
+    /// Tells a new loop what the one before it was told.
+    pub(super) async fn brief(&self, engine: &EngineHandle) -> Result<(), RequestError> {
+        let (retuning, paused, thermal) = {
+            let orders = lock(&self.0.orders);
+            let retuning = Retuning { changes: orders.changes.clone(), thermal: orders.thresholds };
+            (retuning, orders.paused, orders.thermal)
+        };
+        if retuning != Retuning::default() {
+            engine.retune(retuning).await?;
+        }
+        if paused {
+            engine.pause().await?;
+        }
+        if thermal.is_some() {
+            engine.force_thermal(thermal).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn traces(engine: EngineHandle, id: String) -> Result<Vec<Trace>, RequestError> {
+    engine.traces(id).await
+}
+
+async fn cancel(engine: EngineHandle, id: String) -> Result<usize, RequestError> {
+    engine.cancel(id).await
+}
+
+async fn retune(engine: EngineHandle, retuning: Retuning) -> Result<Vec<Changed>, RequestError> {
+    engine.retune(retuning).await
+}
+
+async fn tune(engine: EngineHandle, change: Change) -> Result<Vec<Changed>, RequestError> {
+    engine.change(change).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_turn::control::Group;
+
+    #[test]
+    fn the_newest_order_of_each_kind_is_kept() {
+        let change = |group, name: Option<&str>, values: &[(&str, f64)]| Change {
+            group,
+            name: name.map(str::to_owned),
+            values: values.iter().map(|(name, value)| ((*name).to_owned(), Value::Number(*value))).collect(),
+        };
+        let mut orders = Orders::default();
+        orders.note(&change(Group::Strategy, Some("fixed"), &[("max_wait_ms", 20.0)]));
+        orders.note(&change(Group::Limits, None, &[("max_num_seqs", 4.0)]));
+        orders.note(&change(Group::Strategy, None, &[("max_wait_ms", 30.0), ("min_wait_ms", 1.0)]));
+        orders.note(&change(Group::Strategy, Some("immediate"), &[]));
+        assert_eq!(
+            orders.changes,
+            [
+                change(Group::Strategy, Some("immediate"), &[("max_wait_ms", 30.0), ("min_wait_ms", 1.0)]),
+                change(Group::Limits, None, &[("max_num_seqs", 4.0)]),
+            ]
+        );
+    }
+}

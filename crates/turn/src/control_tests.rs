@@ -1,0 +1,116 @@
+//! Every knob at and beyond its bounds; changes as wholes.
+
+use super::*;
+use forebay_core::intake;
+use forebay_core::scheduler::{self, Preemption, Speculative};
+
+fn start() -> Tuning {
+    Tuning {
+        intake: intake::Config::default(),
+        scheduler: scheduler::Config {
+            max_num_seqs: 64,
+            max_num_batched_tokens: 512,
+            prefix_caching: true,
+            speculative: Speculative::Off,
+            whole_prompts: false,
+            max_model_len: 1024,
+            preemption: Preemption::MostRecent,
+            policy: scheduler::policy::PolicyConfig::default(),
+            max_stall: Some(Micros::from_millis(250)),
+        },
+    }
+}
+
+fn set(group: Group, name: &str, value: Value) -> Result<Tuning, RequestError> {
+    let change = Change { group, name: None, values: vec![(name.to_owned(), value)] };
+    start().changed(&change, &start()).map(|(tuning, _)| tuning)
+}
+
+fn refused_param(group: Group, name: &str, value: Value) -> String {
+    match set(group, name, value) {
+        Err(RequestError::InvalidValue { param, .. }) => param,
+        other => panic!("{name} = {value}: {other:?}"),
+    }
+}
+
+#[test]
+fn every_knob_takes_its_own_value_back_and_refuses_nonsense() {
+    for knob in KNOBS {
+        let now = (knob.get)(&start());
+        let same = set(knob.group, knob.name, now).unwrap_or_else(|error| panic!("{}: {error}", knob.name));
+        assert_eq!(same, start(), "{}", knob.name);
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1e300] {
+            assert_eq!(refused_param(knob.group, knob.name, Value::Number(bad)), knob.name);
+        }
+        let wrong_kind = match now {
+            Value::Bool(_) => Value::Number(1.0),
+            Value::Number(_) => Value::Bool(true),
+        };
+        assert_eq!(refused_param(knob.group, knob.name, wrong_kind), knob.name);
+    }
+}
+
+#[test]
+fn every_knob_reads_what_was_set() {
+    for knob in KNOBS {
+        let other = match (knob.get)(&start()) {
+            Value::Bool(set) => Value::Bool(!set),
+            Value::Number(n) => Value::Number(if n > 40.0 {
+                n - 1.0
+            } else if n == 1.0 {
+                2.0
+            } else {
+                n / 2.0
+            }),
+        };
+        // Beside the knob's own range, waits and depths have an order.
+        let Ok(tuning) = set(knob.group, knob.name, other) else { continue };
+        assert_eq!((knob.get)(&tuning), other, "{}", knob.name);
+        let untouched = KNOBS.iter().filter(|k| k.name != knob.name).all(|k| (k.get)(&tuning) == (k.get)(&start()));
+        assert!(untouched, "{} changed another", knob.name);
+    }
+}
+
+#[test]
+fn limits_that_memory_was_sized_for_end_where_they_began() {
+    for (name, most) in [("max_num_seqs", 64.0), ("max_num_batched_tokens", 512.0)] {
+        assert!(set(Group::Limits, name, Value::Number(most)).is_ok());
+        assert!(set(Group::Limits, name, Value::Number(1.0)).is_ok());
+        for outside in [most + 1.0, 0.0, 1.5] {
+            assert_eq!(refused_param(Group::Limits, name, Value::Number(outside)), name);
+        }
+    }
+    assert_eq!(set(Group::Limits, "max_stall_ms", Value::Number(0.0)).unwrap().scheduler.max_stall, None);
+}
+
+#[test]
+fn names_select_and_unknown_ones_list_what_there_is() {
+    let change = |group, name: &str| Change { group, name: Some(name.to_owned()), values: Vec::new() };
+    let (tuning, changed) = start().changed(&change(Group::Strategy, "fixed"), &start()).unwrap();
+    assert_eq!(tuning.selected(Group::Strategy), Some("fixed"));
+    assert_eq!(changed, [Changed { what: "strategy".into(), from: "queue_depth".into(), to: "fixed".into() }]);
+    for (group, valid) in [(Group::Strategy, "latency_aware"), (Group::Policy, "throughput_first")] {
+        for name in group.names() {
+            assert_eq!(start().changed(&change(group, name), &start()).unwrap().0.selected(group), Some(name));
+        }
+        match start().changed(&change(group, "nonsense"), &start()) {
+            Err(RequestError::UnknownName { name, valid: listed, .. }) => {
+                assert_eq!(name, "nonsense");
+                assert!(listed.contains(valid), "{listed}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_change_is_taken_whole_or_not_at_all() {
+    let values = vec![("min_wait_ms".to_owned(), Value::Number(3.0)), ("max_wait_ms".to_owned(), Value::Number(-3.0))];
+    let change = Change { group: Group::Strategy, name: Some("fixed".into()), values };
+    assert!(start().changed(&change, &start()).is_err());
+    let contradiction = vec![("min_wait_ms".to_owned(), Value::Number(200.0))];
+    let change = Change { group: Group::Strategy, name: None, values: contradiction };
+    assert!(start().changed(&change, &start()).is_err(), "the shortest wait above the longest");
+    let unknown = Change { group: Group::Limits, name: None, values: vec![("max_wait".into(), Value::Number(1.0))] };
+    assert!(matches!(start().changed(&unknown, &start()), Err(RequestError::InvalidValue { .. })));
+}
