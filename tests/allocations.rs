@@ -14,13 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::GgmlDType;
 use checkpoint::Checkpoint;
-use forebay_turn::executor::Executor;
-use forebay_engine::forward::Forward;
-use forebay_model::{self, LoadOptions, Model, Rows, Source};
-use forebay_core::request::Limits;
-use forebay::generate::raw::{Prompt, RawRequest};
+use forebay_core::request::{Limits, Parameters};
 use forebay_core::step::{BatchChunk, StepBatch};
 use forebay_core::units::{BlockId, SeqId};
+use forebay_engine::forward::Forward;
+use forebay_model::{LoadOptions, Model, Rows, Source};
+use forebay_turn::executor::Executor;
 use gguf_file::GgufFile;
 use serde_json::json;
 
@@ -108,7 +107,7 @@ fn check(name: &str, due: impl Fn(usize) -> usize, mut step: impl FnMut(&StepBat
 }
 
 fn load(source: &Source) -> Model {
-    let mut model = model::load(source, &LoadOptions::default()).expect("a model").model;
+    let mut model = forebay_model::load(source, &LoadOptions::default()).expect("a model").model;
     model.allocate_kv(BATCHES[BATCHES.len() - 1] * BLOCKS, BLOCK_SIZE).expect("memory for the cache");
     model
 }
@@ -127,7 +126,7 @@ fn packed(packing: GgmlDType) -> Model {
 }
 
 /// Greedy, or drawn by all filters.
-fn executor(model: Model, raw: &RawRequest) -> Forward {
+fn executor(model: Model, raw: &Parameters) -> Forward {
     let mut forward = Forward::new(model);
     let limits = Limits::new(1_024, 320, 64);
     for seq in 0..BATCHES[BATCHES.len() - 1] {
@@ -163,14 +162,9 @@ fn steps_allocate_nothing_once_their_buffers_have_grown() {
         of_model(golden, load(&Source::Folder(folder)));
     }
     let model = of_model("the embedded model", load(&Source::Builtin));
-    let greedy = RawRequest {
-        prompt: Prompt::Tokens(vec![1; 8]),
-        max_tokens: Some(500),
-        temperature: Some(0.0),
-        ..RawRequest::default()
-    };
+    let greedy = Parameters { max_tokens: Some(500), temperature: Some(0.0), ..Parameters::default() };
     let drawn =
-        RawRequest { temperature: Some(1.0), top_k: Some(200), top_p: Some(0.9), min_p: Some(0.001), ..greedy.clone() };
+        Parameters { temperature: Some(1.0), top_k: Some(200), top_p: Some(0.9), min_p: Some(0.001), ..greedy.clone() };
     for (name, raw, model) in [("greedy", greedy, model), ("drawn", drawn, load(&Source::Builtin))] {
         let mut forward = executor(model, &raw);
         check(name, |_| 1, |step| assert!(!forward.run(step).expect("a step").outcomes.is_empty()));

@@ -6,22 +6,21 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail};
 use forebay_clock::Clock;
-use forebay_turn::control::Tuning;
-use forebay_turn::core::{Config, Core};
-use forebay_engine::forward::Forward;
-use forebay_engine::heartbeat::Heartbeat;
-use forebay_engine::home::{Home, HomeParts};
-use forebay_engine::permit::Gate;
-use forebay_engine::{EngineHandle, run};
 use forebay_core::intake::{self, Capacity};
-use forebay_engine::metrics::Metrics;
-use forebay_model::{self, LoadOptions, Source};
-use forebay_core::request::{Event, Limits};
-use forebay::generate::raw::{Prompt, RawRequest};
+use forebay_core::request::{Event, Limits, Parameters};
 use forebay_core::scheduler::policy::PolicyConfig;
 use forebay_core::scheduler::thermal::Thresholds;
 use forebay_core::scheduler::{self, Preemption, Speculative};
 use forebay_core::units::SeqId;
+use forebay_engine::forward::Forward;
+use forebay_engine::heartbeat::Heartbeat;
+use forebay_engine::home::{Home, HomeParts};
+use forebay_engine::metrics::Metrics;
+use forebay_engine::permit::Gate;
+use forebay_engine::{EngineHandle, run};
+use forebay_model::{LoadOptions, Source};
+use forebay_turn::control::Tuning;
+use forebay_turn::core::{Config, Core};
 use tokio::sync::mpsc;
 
 const BLOCK_SIZE: usize = 32;
@@ -43,7 +42,7 @@ pub struct Engine {
 /// Over a GGUF file, or the embedded model.
 pub fn start(file: Option<&Path>, setup: Setup) -> Result<Engine> {
     let source = file.map_or(Source::Builtin, |path| Source::Gguf(path.to_path_buf()));
-    let mut model = model::load(&source, &LoadOptions::default())?.model;
+    let mut model = forebay_model::load(&source, &LoadOptions::default())?.model;
     let num_blocks = setup.seats * CONTEXT / BLOCK_SIZE;
     model.allocate_kv(num_blocks, BLOCK_SIZE)?;
     let scheduler = scheduler::Config {
@@ -79,12 +78,11 @@ pub fn start(file: Option<&Path>, setup: Setup) -> Result<Engine> {
 impl Engine {
     /// A greedy request with a prompt of its own.
     pub async fn submit(&self, id: usize, max_tokens: usize) -> Result<mpsc::Receiver<Event>> {
-        let raw = RawRequest {
-            prompt: Prompt::Tokens(vec![7; PROMPT]),
+        let raw = Parameters {
             max_tokens: Some(max_tokens as i64),
             temperature: Some(0.0),
             ignore_eos: true,
-            ..RawRequest::default()
+            ..Parameters::default()
         };
         let limits = Limits::new(CONTEXT as u32, 2_048, 8);
         let prompt = (0..PROMPT).map(|at| (300 + (id * 31 + at * 17) % 1_500) as u32).collect();

@@ -20,9 +20,9 @@ use axum::response::Response;
 
 use super::accompanied::{Companion, accompanied};
 use super::{Front, metrics};
-use forebay_store::keys::{Account, Admission, Holder, Level, Levels, Refused, Role};
-use forebay_engine::metrics::Route;
 use forebay_core::request::{Priority, RequestError};
+use forebay_engine::metrics::Route;
+use forebay_store::keys::{Account, Admission, Holder, Level, Levels, Refused, Role};
 
 /// What a path needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,12 +10,12 @@ use super::access::{Class, class};
 use super::openapi::DOCUMENT;
 use super::testing::{Answer, Scene, answer, get_request, json_post, raw, read, submitted};
 use super::*;
+use forebay_core::request::{Event, FinishReason, Priority, Weight};
+use forebay_core::units::Micros;
 use forebay_store::jobs::Ask;
 use forebay_store::keys::testing::with_spool;
 use forebay_store::keys::{Minted, NewKey, Role, Roles, Spool};
-use forebay_core::request::{Event, FinishReason, Priority, Weight};
 use forebay_store::{Grouping, UsageQuery, UsageRow, UsageSum};
-use forebay_core::units::Micros;
 
 /// A scene that asks for keys, and the keys.
 async fn guarded(wanted: &[NewKey]) -> (Scene, Vec<Minted>) {

@@ -181,7 +181,7 @@ fn the_document_is_the_table() {
 
 #[test]
 fn every_variant_is_in_the_table_once() {
-    let variants = include_str!("../request/error.rs").matches("#[error(").count();
+    let variants = include_str!("../../crates/core/src/request/error.rs").matches("#[error(").count();
     let examples = examples();
     assert_eq!(examples.len(), variants);
     for (index, (error, _)) in examples.iter().enumerate() {

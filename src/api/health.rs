@@ -108,11 +108,11 @@ impl IntoResponse for NotReady {
 mod tests {
     use super::*;
     use forebay_clock::Clock;
+    use forebay_core::units::Micros;
     use forebay_engine::EngineHandle;
     use forebay_engine::heartbeat::Heartbeat;
-    use forebay_engine::permit::Gate;
     use forebay_engine::metrics::Metrics;
-    use forebay_core::units::Micros;
+    use forebay_engine::permit::Gate;
 
     #[test]
     fn readiness_follows_loading_the_heartbeat_and_draining() {

@@ -10,8 +10,8 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 
 use super::access::Inside;
-use forebay_store::jobs::{Answered, Answerer, Ask};
 use forebay_core::request::Priority;
+use forebay_store::jobs::{Answered, Answerer, Ask};
 
 /// Asks `router`, in the lowest class.
 pub fn answerer(router: Router) -> Answerer {

@@ -15,10 +15,10 @@ use super::Front;
 use super::accompanied::{Companion, accompanied};
 use super::metrics::{StreamFault, route};
 use super::request_id::RequestId;
-use forebay_engine::metrics::{Outcome, Route};
 use forebay_core::request::{FinishReason, SpanParent};
-use forebay_engine::telemetry::{Answered, SpanContext};
 use forebay_core::units::Micros;
+use forebay_engine::metrics::{Outcome, Route};
+use forebay_engine::telemetry::{Answered, SpanContext};
 
 const TRACEPARENT: &str = "traceparent";
 

@@ -13,11 +13,11 @@ use super::openai::lists::Query;
 use super::openapi::shapes::errors::ErrorAnswer;
 use super::openapi::shapes::measures::{History, Measures};
 use forebay_clock::{from_rfc3339, rfc3339};
+use forebay_core::request::{Priority, RequestError};
 use forebay_engine::metrics::Metrics;
 use forebay_engine::metrics::timeline::{Percentiles, Point};
-use forebay_core::request::{Priority, RequestError};
-use forebay_store::Snapshot;
 use forebay_engine::workers::WorkerView;
+use forebay_store::Snapshot;
 
 /// Rates of the present are those of so long.
 const LATELY_MS: i64 = 5_000;

@@ -11,15 +11,18 @@ use axum::response::{IntoResponse, Response};
 use super::Front;
 use super::accompanied::{Companion, accompanied};
 use super::error::ErrorCode;
-use forebay_clock::{self, Clock};
-use forebay_engine::metrics::{Metrics, Outcome, Route};
+use forebay_clock::Clock;
 use forebay_core::units::Micros;
+use forebay_engine::metrics::{Metrics, Outcome, Route};
 
 /// Prometheus' text format.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "probes", responses((status = 200, description = "All series", body = String, content_type = "text/plain")))]
 pub async fn text(Extract(front): Extract<Front>) -> Response {
     front.workers.publish();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], front.metrics.render(clock::unix_seconds()))
+    (
+        [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
+        front.metrics.render(forebay_clock::unix_seconds()),
+    )
         .into_response()
 }
 

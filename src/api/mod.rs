@@ -57,15 +57,15 @@ use axum::routing::{MethodRouter, any, get, post};
 use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use forebay_clock::Clock;
 use crate::generate::Generator;
-use forebay_store::keys::Keys;
-use forebay_engine::metrics::Metrics;
+use error::ApiError;
+use forebay_clock::Clock;
 use forebay_core::request::RequestError;
-use forebay_store::Store;
+use forebay_engine::metrics::Metrics;
 use forebay_engine::telemetry::Telemetry;
 use forebay_engine::workers::Pool;
-use error::ApiError;
+use forebay_store::Store;
+use forebay_store::keys::Keys;
 use relay::Relay;
 
 pub use access::Door;

@@ -11,17 +11,17 @@ use tokio::sync::mpsc;
 use tower::ServiceExt;
 
 use super::*;
-use forebay_engine::EngineHandle;
-use forebay_engine::command::{Accepted, EngineCommand, Submission};
-use forebay_engine::heartbeat::Heartbeat;
-use forebay_engine::permit::Gate;
 use crate::generate::{Embeddings, GeneratorParts, GrammarConfig};
 use forebay_core::intake::Capacity;
 use forebay_core::request::{Event, FinishReason, Limits};
 use forebay_core::step::{Logprobs, Sampled};
-use forebay_store::{self, Store};
-use forebay_text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
 use forebay_core::units::TokenId;
+use forebay_engine::EngineHandle;
+use forebay_engine::command::{Accepted, EngineCommand, Submission};
+use forebay_engine::heartbeat::Heartbeat;
+use forebay_engine::permit::Gate;
+use forebay_store::Store;
+use forebay_text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
 
 pub const CONTEXT: u32 = 64;
 
@@ -85,7 +85,7 @@ impl Scene {
             admin: Access::Any,
             keys: None,
             origins: None,
-            store: Store::new(store::Config::memory()),
+            store: Store::new(forebay_store::Config::memory()),
             batches: Arc::default(),
             max_file_bytes: 1 << 20,
             proxies: Proxies::default(),

@@ -10,8 +10,8 @@ use tower::ServiceExt;
 
 use super::testing::*;
 use super::*;
-use forebay_engine::command::EngineCommand;
 use forebay_core::request::{Event, FinishReason};
+use forebay_engine::command::EngineCommand;
 use forebay_text::fixtures::{END, VOCAB};
 
 const COMPLETIONS: &str = "/v1/completions";

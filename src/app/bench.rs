@@ -12,7 +12,7 @@ use super::{Failure, bad, input};
 use crate::client::load::{self, Pace, Plan, Words};
 use crate::client::{Ask, Client, ClientError, Prompt};
 use crate::config::{BenchArgs, CalibrateArgs, TargetArgs};
-use forebay_sim::{self, Arrival, CostModel, Measured, Scenario, Slo};
+use forebay_sim::{Arrival, CostModel, Measured, Scenario, Slo};
 
 /// Prints to standard output; progress goes to standard error.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
@@ -31,10 +31,10 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     };
     let measured = measure(&args.target, &scenario, &arrivals, plan)?;
     let settings = settings(args, &scenario);
-    let text = sim::report::serving(&measured, &slo, &settings);
+    let text = forebay_sim::report::serving(&measured, &slo, &settings);
     if let Some(path) = &args.html {
         let about = format!("{} against {}", scenario.name, args.target.url);
-        let page = sim::html::one("forebay bench", &about, &measured, &text);
+        let page = forebay_sim::html::one("forebay bench", &about, &measured, &text);
         std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
     }
     let text = if args.json { json_text(args, &scenario, &measured, &slo, settings) } else { text };
@@ -130,7 +130,8 @@ fn json_text(
         "request_rate": if args.concurrency.is_none() { Some(scenario.mean_rps()) } else { None },
         "settings": settings.into_iter().map(|(name, value)| (name, json!(value))).collect::<Map<_, _>>(),
     });
-    if let (Some(object), Value::Object(numbers)) = (object.as_object_mut(), sim::json::measured(measured, slo)) {
+    if let (Some(object), Value::Object(numbers)) = (object.as_object_mut(), forebay_sim::json::measured(measured, slo))
+    {
         object.extend(numbers);
     }
     format!("{object:#}\n")

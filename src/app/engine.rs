@@ -4,14 +4,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::Config;
-use forebay_turn::core;
-use forebay_engine::forward::Forward;
 use crate::generate::{Embeddings, Generator, GeneratorParts, GrammarConfig};
-use forebay_model::{self, LoadedModel, Model, TokenizerSource};
 use forebay_core::request::Limits;
 use forebay_core::scheduler;
-use forebay_text::{ChatTemplate, Tokenizer};
+use forebay_engine::forward::Forward;
 use forebay_engine::workers::Local;
+use forebay_model::{LoadedModel, Model, TokenizerSource};
+use forebay_text::{ChatTemplate, Tokenizer};
+use forebay_turn::core;
 
 use super::loops::{Blueprint, Shared};
 use super::memory::{self, KvNeeds, KvSize};
@@ -43,8 +43,8 @@ pub struct Served {
 
 /// Loads the model, once for all loops, and starts them.
 pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
-    let loaded =
-        model::load(&source::resolve(&config.model.reference).map_err(input)?, &config.model.options).map_err(input)?;
+    let loaded = forebay_model::load(&source::resolve(&config.model.reference).map_err(input)?, &config.model.options)
+        .map_err(input)?;
     let context = loaded.max_position_embeddings;
     let wanted = config.engine.max_model_len.unwrap_or(context).min(context) as usize;
     let only_embeds = loaded.model.spec().only_embeds();

@@ -11,13 +11,13 @@ use tokio::time::timeout;
 use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::api::{self, BodyLimits, Health, ServeConfig};
-use forebay_clock::{self, Clock};
 use crate::config::{AdminAccess, Config, Loaded};
-use forebay_store::jobs::{Runner, RunnerParts};
-use forebay_store::keys::Keys;
-use forebay_store::Store;
+use forebay_clock::Clock;
 use forebay_engine::telemetry::Spans;
 use forebay_engine::workers;
+use forebay_store::Store;
+use forebay_store::jobs::{Runner, RunnerParts};
+use forebay_store::keys::Keys;
 
 use super::ending::{self, End, Patience};
 use super::keeper::Keeper;
@@ -75,7 +75,7 @@ pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, 
     let front = api::Front {
         metrics: shared.metrics,
         health: health.clone(),
-        info: Arc::new(api::ServerInfo { created: clock::unix_seconds(), system_fingerprint: fingerprint }),
+        info: Arc::new(api::ServerInfo { created: forebay_clock::unix_seconds(), system_fingerprint: fingerprint }),
         body: BodyLimits { max_bytes: config.server.max_body_bytes, read_timeout: config.server.read_timeout },
         clock: clock.clone(),
         workers: pool.clone(),

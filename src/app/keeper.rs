@@ -4,10 +4,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use forebay_clock::Clock;
 use crate::config::Config;
-use forebay_store::keys::Keys;
+use forebay_clock::Clock;
 use forebay_store::Store;
+use forebay_store::keys::Keys;
 
 use super::{Failure, input};
 

@@ -2,8 +2,8 @@
 
 use tokio::sync::mpsc;
 
-use forebay_clock::Clock;
 use crate::config::Config;
+use forebay_clock::Clock;
 use forebay_engine::cache_feed::Told;
 
 #[cfg(feature = "kv-events")]

@@ -7,22 +7,22 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
-use forebay_clock::Clock;
 use crate::config::Config;
+use forebay_clock::Clock;
+use forebay_core::scheduler::thermal::Thresholds;
 use forebay_engine::cache_feed::{CacheFeed, Told};
 use forebay_engine::command::EngineCommand;
-use forebay_turn::control::Tuning;
-use forebay_turn::core::{self, Core};
-use forebay_turn::executor::Executor;
 use forebay_engine::export::Export;
 use forebay_engine::heartbeat::Heartbeat;
 use forebay_engine::home::{Home, HomeParts};
-use forebay_engine::permit::Gate;
-use forebay_engine::{EngineHandle, run};
 use forebay_engine::metrics::Metrics;
-use forebay_model::Cores;
-use forebay_core::scheduler::thermal::Thresholds;
+use forebay_engine::permit::Gate;
 use forebay_engine::workers::{Local, Run, Start};
+use forebay_engine::{EngineHandle, run};
+use forebay_model::Cores;
+use forebay_turn::control::Tuning;
+use forebay_turn::core::{self, Core};
+use forebay_turn::executor::Executor;
 
 use super::Failure;
 

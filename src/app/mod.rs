@@ -31,10 +31,10 @@ mod source;
 mod thermal;
 mod workers;
 
-use forebay_clock::Clock;
 use crate::config::{Config, Loaded};
-use forebay_store::Store;
+use forebay_clock::Clock;
 use forebay_engine::telemetry::{self, Telemetry};
+use forebay_store::Store;
 
 use http::Serving;
 

@@ -13,13 +13,13 @@ use tokio::sync::{Mutex, watch};
 use super::logging::Level;
 use super::{engine, notify};
 use crate::api::{Refused, Reloaded, Waits};
-use forebay_clock::Clock;
 use crate::config::{Config, Difference, Effect, Loaded};
-use forebay_turn::control::{Changed, Retuning, Tuning};
-use forebay_engine::metrics::Metrics;
+use forebay_clock::Clock;
 use forebay_core::request::RequestError;
-use forebay_store::{AuditEntry, Store};
+use forebay_engine::metrics::Metrics;
 use forebay_engine::workers::Pool;
+use forebay_store::{AuditEntry, Store};
+use forebay_turn::control::{Changed, Retuning, Tuning};
 
 /// Puts configurations in force.
 pub struct Reloader {

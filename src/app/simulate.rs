@@ -12,7 +12,7 @@ use super::{Failure, bad, engine};
 use crate::config::{Config, SimulateArgs};
 use forebay_core::intake::StrategyKind;
 use forebay_core::scheduler::PolicyKind;
-use forebay_sim::{self, CostModel, Load, Row, Scenario, Setup, Slo};
+use forebay_sim::{CostModel, Load, Row, Scenario, Setup, Slo};
 
 /// Prints to standard output; progress goes to standard error.
 pub fn simulate(args: &SimulateArgs, config: &Config) -> Result<(), Failure> {
@@ -39,12 +39,12 @@ pub fn simulate(args: &SimulateArgs, config: &Config) -> Result<(), Failure> {
     }
     let rows = run(&jobs, args, &slo);
     if let Some(path) = &args.html {
-        let page = sim::html::runs("forebay simulate", &about(&setup, args), &rows);
+        let page = forebay_sim::html::runs("forebay simulate", &about(&setup, args), &rows);
         std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
     }
     let text = match args.json {
-        true => format!("{:#}\n", sim::json::rows(&rows, args.seed, args.runs, &slo)),
-        false => format!("{}\n{}", about(&setup, args), sim::report::table(&rows)),
+        true => format!("{:#}\n", forebay_sim::json::rows(&rows, args.seed, args.runs, &slo)),
+        false => format!("{}\n{}", about(&setup, args), forebay_sim::report::table(&rows)),
     };
     io::stdout().write_all(text.as_bytes()).context("standard output")?;
     Ok(())
@@ -102,7 +102,7 @@ impl Job {
                 bar.inc((ended - told) as u64);
                 told = ended;
             };
-            sim::simulate(&self.setup, &classes, &self.scenario.arrivals(seed), seed, &mut progress)
+            forebay_sim::simulate(&self.setup, &classes, &self.scenario.arrivals(seed), seed, &mut progress)
         };
         let mut measured = one(args.seed);
         (1..args.runs).for_each(|n| measured.append(one(args.seed.wrapping_add(n))));

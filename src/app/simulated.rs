@@ -7,14 +7,14 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::config::{Config, Simulated};
-use forebay_turn::executor::{ExecuteError, Executor};
 use crate::generate::Embeddings;
-use forebay_model::{self, LoadOptions, Source};
 use forebay_core::request::{Limits, Request};
-use forebay_sim::CostModel;
-use forebay_sim::executor::{SimExecutor, Stopwatch};
 use forebay_core::step::{Outcome, StepBatch, StepOutput};
 use forebay_core::units::{Micros, SeqId, TokenId};
+use forebay_model::{LoadOptions, Source};
+use forebay_sim::CostModel;
+use forebay_sim::executor::{SimExecutor, Stopwatch};
+use forebay_turn::executor::{ExecuteError, Executor};
 
 use super::engine::{self, Engines, Served};
 use super::loops::{Blueprint, Shared};
@@ -63,7 +63,7 @@ impl Executor for Paced {
 
 pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
     // Only its words are wanted.
-    let loaded = model::load(&Source::Builtin, &LoadOptions::default()).map_err(input)?;
+    let loaded = forebay_model::load(&Source::Builtin, &LoadOptions::default()).map_err(input)?;
     let tokenizer = Arc::new(engine::tokenizer(&loaded)?);
     let word = tokenizer.encode(WORD, false).map_err(input)?.last().copied().unwrap_or_default();
     let max_model_len = config.engine.max_model_len.unwrap_or(CONTEXT);

@@ -1,12 +1,12 @@
 //! All workers that the configuration asks for: loops over a model, and other servers.
 
-use forebay_clock::Clock;
 use crate::config::Config;
-use forebay_engine::export::Export;
-use forebay_engine::permit::Gate;
 use crate::generate::Generator;
-use forebay_engine::metrics::Metrics;
+use forebay_clock::Clock;
 use forebay_core::units::Micros;
+use forebay_engine::export::Export;
+use forebay_engine::metrics::Metrics;
+use forebay_engine::permit::Gate;
 use forebay_engine::workers::{Pool, PoolConfig, PoolParts, Upstream};
 
 use super::engine::{self, Engines};

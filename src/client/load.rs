@@ -10,9 +10,9 @@ use tokio::time::sleep;
 
 use super::{Ask, Client, ClientError, Prompt};
 use forebay_clock::Clock;
+use forebay_core::units::Micros;
 use forebay_sim::measure::{End, Measured, Record};
 use forebay_sim::scenario::Arrival;
-use forebay_core::units::Micros;
 
 /// Who sets the pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

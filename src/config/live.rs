@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use super::keys;
 use super::raw::Entry;
 use super::{ConfigError, Loaded, environment, load};
-use forebay_store;
 
 /// Keys, or with a dot at their end sections, that a reload puts in force. Everything else was used to build what is there:
 /// sockets, weights, caches, pools.
@@ -67,7 +66,7 @@ impl Loaded {
 
     /// What `next` says otherwise, by key.
     pub fn differences(&self, next: &Loaded) -> Vec<Difference> {
-        let shown = |entry: &Entry| store::without_password(&entry.text);
+        let shown = |entry: &Entry| forebay_store::without_password(&entry.text);
         let pairs = self.merged.iter().zip(next.merged.values());
         let changed = pairs.filter(|((_, from), to)| from.text.trim() != to.text.trim());
         let difference = |((key, from), to): ((&&'static str, &Entry), &Entry)| Difference {

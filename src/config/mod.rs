@@ -25,13 +25,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_core::intake;
-use forebay_store::jobs;
-use forebay_store::keys as api_keys;
-use forebay_engine::metrics;
-use forebay_model::{DeviceChoice, Dtype, KvDtype, LoadFormat, LoadOptions, Quantised};
 use forebay_core::request::Pooling;
 use forebay_core::scheduler::policy::PolicyConfig;
-use forebay_store::{self, Location};
+use forebay_engine::metrics;
+use forebay_model::{DeviceChoice, Dtype, KvDtype, LoadFormat, LoadOptions, Quantised};
+use forebay_store::Location;
+use forebay_store::jobs;
+use forebay_store::keys as api_keys;
 use forebay_text::{ParserChoice, ParserChoices, ReasoningFamily, ToolFamily};
 
 pub use cli::{Command, DoctorFormat, InspectFormat};
@@ -65,7 +65,7 @@ pub struct Config {
     pub structured_output: StructuredOutputConfig,
     pub metrics: metrics::Config,
     pub workers: WorkersConfig,
-    pub store: store::Config,
+    pub store: forebay_store::Config,
     pub keys: api_keys::Config,
     pub jobs: jobs::Config,
     /// Of an upload.
@@ -130,7 +130,7 @@ impl Loaded {
     pub fn describe(&self) -> String {
         let shown = |name: &str, text: &str| match name {
             "keys.secret" if !text.is_empty() => "***".to_owned(),
-            _ => store::without_password(text),
+            _ => forebay_store::without_password(text),
         };
         let entries = self.merged.iter();
         entries.map(|(name, entry)| format!("{name} = {}  # {}\n", shown(name, &entry.text), entry.origin)).collect()
@@ -222,9 +222,9 @@ fn typed(read: &Reader) -> Result<Config, ConfigError> {
     })
 }
 
-fn store_config(read: &Reader) -> Result<store::Config, ConfigError> {
+fn store_config(read: &Reader) -> Result<forebay_store::Config, ConfigError> {
     let location = Location::parse(read.text("store.url"));
-    Ok(store::Config {
+    Ok(forebay_store::Config {
         location: location.ok_or_else(|| read.refuse("store.url", Location::FORMS.into()))?,
         max_mib: Some(read.integer("store.max_mib")? as u32).filter(|mib| *mib > 0),
     })

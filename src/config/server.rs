@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use forebay_store::keys::{self, SecretSource};
 use forebay_core::request::Priority;
+use forebay_store::keys::{self, SecretSource};
 
 use super::values::Reader;
 use super::{ConfigError, proxies};

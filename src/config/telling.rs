@@ -1,7 +1,7 @@
 //! `metrics` and `logging`: what the server tells of itself.
 
-use forebay_engine::metrics::{self, Compat};
 use forebay_core::units::Micros;
+use forebay_engine::metrics::{self, Compat};
 
 use super::ConfigError;
 use super::values::Reader;

@@ -7,9 +7,9 @@ use super::reader::{Heard, Reader};
 use super::{Delta, TextDelta, TokenLogprob, TopLogprob};
 use forebay_core::request::{Event, FinishReason, Request, RequestError};
 use forebay_core::step::{Logprobs, Sampled};
+use forebay_core::units::{SeqId, TokenId};
 use forebay_text::glyph::{self, Glyph};
 use forebay_text::{Detokenizer, ReasoningFamily, Tokenizer, TokenizerError, ToolFamily};
-use forebay_core::units::{SeqId, TokenId};
 
 /// How a completion is written and cut.
 pub struct Manner {

@@ -16,28 +16,31 @@ mod generation;
 mod grammars;
 mod infill;
 mod prepare;
+mod raw;
 mod reader;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_core::request::{
+    Built, Checked, FinishReason, Guided, Limits, RequestError, ThinkingBudget, ThinkingTags, check_tokens,
+};
+use forebay_core::units::{SeqId, TokenId};
 use forebay_engine::permit::Permit;
-use forebay_text::grammar::{GrammarSpec, TaggedCalls};
-use forebay_core::request::{Built, Checked, FinishReason, Guided, Limits, RequestError, ThinkingBudget, ThinkingTags, check_tokens};
-use crate::generate::raw::{Prompt, RawGrammar, RawRequest};
+use forebay_engine::workers::Pool;
 use forebay_text::TemplateOptions;
+use forebay_text::grammar::{GrammarSpec, TaggedCalls};
 use forebay_text::{
     ChatTemplate, ContentGuard, ParserChoice, ParserChoices, ReasoningFamily, Tokenizer, ToolFamily, ToolsIn,
     detokenize,
 };
-use forebay_core::units::{SeqId, TokenId};
-use forebay_engine::workers::Pool;
 
 pub use embedding::{Embedded, Embeddings, normalised, similarity};
 pub use generation::{Effective, Generation, Started};
 pub use grammars::GrammarConfig;
 pub use prepare::AddSpecial;
+pub use raw::{Prompt, RawGrammar, RawRequest};
 
 use bill::Bill;
 use choice::{Choice, Manner, Tools};
@@ -242,9 +245,9 @@ impl Generator {
     pub async fn submit(&self, admitted: Admitted) -> Result<Generation, RequestError> {
         let shared = &self.0;
         let Admitted { raw, mut checked, permit } = admitted;
-        let bill = Bill::new(raw.payer.clone(), shared.name(raw.adapter));
+        let bill = Bill::new(raw.payer.clone(), shared.name(raw.parameters.adapter));
         let text = match &raw.prompt {
-            Prompt::Text(text) if raw.echo && raw.truncate_prompt_tokens.is_none() => Some(text.clone()),
+            Prompt::Text(text) if raw.echo && raw.parameters.truncate_prompt_tokens.is_none() => Some(text.clone()),
             _ => None,
         };
         let chat = matches!(raw.prompt, Prompt::Chat(_));
@@ -265,7 +268,7 @@ impl Generator {
         let grammar = match &raw.grammar {
             Some(raw) => {
                 let thinking = shared.thinking_before(raw, reasoning)?;
-                Some(Guided { grammar: shared.grammars.compile(raw).await?, thinking })
+                Some(Guided { grammar: Arc::new(shared.grammars.compile(raw).await?), thinking })
             }
             None => None,
         };

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
-use forebay_clock;
-use forebay_text::{ChatMessage, TemplateOptions};
+use crate::generate::Prompt;
 use forebay_core::request::{Limits, RequestError, check_tokens};
-use crate::generate::raw::Prompt;
+use forebay_core::units::TokenId;
+use forebay_text::{ChatMessage, TemplateOptions};
 use forebay_text::{
     ChatTemplate, ContentGuard, TemplateError, Tokenizer, TokenizerError, ToolsIn, detokenize, in_plain_words,
 };
-use forebay_core::units::TokenId;
 
 use super::infill;
 
@@ -113,7 +112,8 @@ impl Preparer {
             options.variables.iter().map(|(name, json)| (name.clone(), self.guard.mark_text(json))).collect();
         tools.iter_mut().for_each(|tools| tools.json = self.guard.mark_text(&tools.json));
         let guarded = TemplateOptions { variables, tools, ..options.clone() };
-        let mut rendered = template.render_with(&marked, &guarded, clock::unix_seconds()).map_err(template_error)?;
+        let mut rendered =
+            template.render_with(&marked, &guarded, forebay_clock::unix_seconds()).map_err(template_error)?;
         if let Some(last) = marked.last().filter(|_| options.continue_final_message) {
             reopen(&mut rendered, &last.content)?;
         }

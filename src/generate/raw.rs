@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::request::{
-    Checked, Goal, Limits, Parameters, Payer, RequestError, Truncated, check_prompt_length,
-};
+use forebay_core::request::{Checked, Goal, Limits, Parameters, Payer, RequestError, Truncated, check_prompt_length};
 use forebay_text::grammar::GrammarSpec;
 use forebay_text::{ChatMessage, TemplateOptions};
 
@@ -122,3 +120,7 @@ fn check_stops(stops: &[String], limits: &Limits) -> Result<(), RequestError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "raw_tests.rs"]
+mod tests;

@@ -4,20 +4,20 @@ use proptest::prelude::*;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::generate::Prompt;
 use forebay_clock::Clock;
+use forebay_core::intake::Capacity;
+use forebay_core::request::{Event, Parameters};
+use forebay_core::step::{Logprobs, Sampled};
 use forebay_engine::EngineHandle;
 use forebay_engine::command::{Accepted, EngineCommand, Submission};
 use forebay_engine::heartbeat::Heartbeat;
-use forebay_engine::permit::Gate;
-use forebay_core::intake::Capacity;
 use forebay_engine::metrics::Metrics;
-use forebay_text::ChatMessage;
-use forebay_core::request::Event;
-use crate::generate::raw::Prompt;
-use forebay_core::step::{Logprobs, Sampled};
-use forebay_text::fixtures;
+use forebay_engine::permit::Gate;
 use forebay_engine::workers::balance::Balancer;
 use forebay_engine::workers::{Local, PoolConfig, PoolParts};
+use forebay_text::ChatMessage;
+use forebay_text::fixtures;
 
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>{% endfor %}\
                         {% if add_generation_prompt %}<|assistant|>{% endif %}";
@@ -168,7 +168,12 @@ async fn check(raw: RawRequest, completion: &str, last: FinishReason, expected: 
 #[tokio::test]
 async fn a_text_becomes_tokens_and_tokens_become_text() {
     let mut scene = Scene::new();
-    let (generation, group) = scene.start(RawRequest { max_tokens: Some(7), ..text("hello fish") }).await;
+    let (generation, group) = scene
+        .start(RawRequest {
+            parameters: Parameters { max_tokens: Some(7), ..Parameters::default() },
+            ..text("hello fish")
+        })
+        .await;
     assert_eq!(generation.started.prompt_tokens, scene.tokenizer.encode("hello fish", true).unwrap());
     assert_eq!(group[0].request.prompt(), generation.started.prompt_tokens);
     assert_eq!((group[0].request.max_tokens(), generation.choices, generation.started.clamped), (7, 1, None));
@@ -227,7 +232,10 @@ async fn a_templates_raise_reaches_the_client() {
 async fn what_is_out_of_bounds_never_reaches_the_engine() {
     let mut scene = Scene::new();
     let tokens = |ids: &[i64]| RawRequest { prompt: Prompt::Tokens(ids.to_vec()), ..RawRequest::default() };
-    assert!(matches!(scene.refused(RawRequest { n: Some(0), ..text("a") }).await, RequestError::InvalidValue { .. }));
+    assert!(matches!(
+        scene.refused(RawRequest { parameters: Parameters { n: Some(0), ..Parameters::default() }, ..text("a") }).await,
+        RequestError::InvalidValue { .. }
+    ));
     assert!(matches!(scene.refused(tokens(&[-1])).await, RequestError::InvalidValue { .. }));
     assert!(matches!(scene.refused(tokens(&[i64::from(fixtures::VOCAB)])).await, RequestError::InvalidValue { .. }));
     assert_eq!(scene.refused(tokens(&[])).await, RequestError::EmptyPrompt);
@@ -240,9 +248,12 @@ async fn what_is_out_of_bounds_never_reaches_the_engine() {
 async fn end_tokens_are_counted_and_add_no_text() {
     check(text("x"), "hello<|end|>", FinishReason::Stop, r#"0:"hello"x1 0:""x1 0:Stop 2"#).await;
     let tokens = fixtures::byte_level().encode(" fish", false).unwrap();
-    let stopping = RawRequest { stop_token_ids: vec![tokens[0].into()], ..text("x") };
+    let stopping = RawRequest {
+        parameters: Parameters { stop_token_ids: vec![tokens[0].into()], ..Parameters::default() },
+        ..text("x")
+    };
     check(stopping, "hello fish", FinishReason::Stop, r#"0:"hello"x1 0:""x1 0:Stop 2"#).await;
-    let through = RawRequest { ignore_eos: true, ..text("x") };
+    let through = RawRequest { parameters: Parameters { ignore_eos: true, ..Parameters::default() }, ..text("x") };
     check(through, "hello<|end|> fish", FinishReason::Length, r#"0:"hello"x1 0:" fish"x2 0:Length 3"#).await;
 }
 
@@ -292,7 +303,9 @@ async fn a_character_cut_by_the_end_becomes_one_replacement() {
 async fn logprobs_come_with_their_tokens() {
     let mut scene = Scene::new();
     let ids = scene.tokenizer.encode("é", false).unwrap();
-    let (mut generation, group) = scene.start(RawRequest { logprobs: Some(1), ..text("x") }).await;
+    let (mut generation, group) = scene
+        .start(RawRequest { parameters: Parameters { logprobs: Some(1), ..Parameters::default() }, ..text("x") })
+        .await;
     for &id in &ids {
         let logprobs = Some(Logprobs { sampled: -0.5, rank: 2, top: vec![(fixtures::END, -0.25)], prompt: Vec::new() });
         group[0].events.try_send(Event::Token(Sampled { token: id, logprobs })).unwrap();
@@ -309,7 +322,8 @@ async fn logprobs_come_with_their_tokens() {
 async fn choices_are_merged_and_fail_alone() {
     let mut scene = Scene::new();
     let hello = scene.tokenizer.encode("hello", false).unwrap();
-    let (mut generation, group) = scene.start(RawRequest { n: Some(3), ..text("x") }).await;
+    let (mut generation, group) =
+        scene.start(RawRequest { parameters: Parameters { n: Some(3), ..Parameters::default() }, ..text("x") }).await;
     assert_eq!(generation.choices, 3);
     play(&group[0], &[hello[0], hello[0]], FinishReason::Length);
     group[1].events.try_send(Event::Failed(RequestError::NonFiniteLogits)).unwrap();
@@ -325,7 +339,8 @@ async fn choices_are_merged_and_fail_alone() {
 #[tokio::test]
 async fn dropping_a_generation_aborts_what_is_unfinished() {
     let mut scene = Scene::new();
-    let (mut generation, group) = scene.start(RawRequest { n: Some(2), ..text("x") }).await;
+    let (mut generation, group) =
+        scene.start(RawRequest { parameters: Parameters { n: Some(2), ..Parameters::default() }, ..text("x") }).await;
     play(&group[0], &[], FinishReason::Length);
     assert_eq!(shown(&[generation.next().await.unwrap()]), "0:Length 0");
     drop(generation);
@@ -368,7 +383,7 @@ async fn an_engine_that_stops_is_an_error_not_a_hang() {
 #[tokio::test]
 async fn what_has_not_begun_is_begun_elsewhere_and_only_once() {
     let (mut scene, mut others) = Scene::twice();
-    let raw = RawRequest { n: Some(2), ..text("x") };
+    let raw = RawRequest { parameters: Parameters { n: Some(2), ..Parameters::default() }, ..text("x") };
     let (mut generation, first) = scene.start(raw).await;
     first.iter().for_each(|to| to.events.try_send(Event::Admitted { cached_tokens: 0 }).unwrap());
     let ids: Vec<SeqId> = first.iter().map(|to| to.request.id()).collect();
@@ -510,13 +525,20 @@ async fn what_ended_it_is_shown_on_request() {
     check(shown("lo f"), "hello fish hello", FinishReason::Length, r#"0:"hel"x1 0:"lo f"x1 0:Stop 2"#).await;
     let spelled = RawRequest { keep_special_tokens: true, include_stop: true, ..text("x") };
     check(spelled, "hello<|end|>", FinishReason::Stop, r#"0:"hello"x1 0:"<|end|>"x1 0:Stop 2"#).await;
-    let kept = RawRequest { keep_special_tokens: true, ignore_eos: true, ..text("x") };
+    let kept = RawRequest {
+        keep_special_tokens: true,
+        parameters: Parameters { ignore_eos: true, ..Parameters::default() },
+        ..text("x")
+    };
     check(kept, "hello<|end|> fish", FinishReason::Length, r#"0:"hello"x1 0:"<|end|>"x1 0:" fish"x1 0:Length 3"#).await;
 }
 
 #[tokio::test]
 async fn a_thinking_budget_needs_tags_that_are_tokens() {
-    let budgeted = || RawRequest { max_thinking_tokens: Some(5), ..chat("hi") };
+    let budgeted = || RawRequest {
+        parameters: Parameters { max_thinking_tokens: Some(5), ..Parameters::default() },
+        ..chat("hi")
+    };
     let refused = |error: RequestError| matches!(error, RequestError::Unsupported { param, .. } if param == "max_thinking_tokens");
     assert!(refused(Scene::new().refused(budgeted()).await), "no tags");
     let thinking = || Some(ChatTemplate::new("{{ messages[0].content }}<think>", None, None).unwrap());
@@ -530,7 +552,8 @@ async fn a_thinking_budget_needs_tags_that_are_tokens() {
         tags: ThinkingTags { open: fixtures::USER, close: fixtures::ASSISTANT, begins_open: true },
     };
     assert_eq!(group[0].request.shaping().thinking, Some(expected));
-    let negative = RawRequest { max_thinking_tokens: Some(-1), ..chat("hi") };
+    let negative =
+        RawRequest { parameters: Parameters { max_thinking_tokens: Some(-1), ..Parameters::default() }, ..chat("hi") };
     assert!(matches!(scene.refused(negative).await, RequestError::InvalidValue { .. }));
 }
 

@@ -1,13 +1,12 @@
 //! What is asked of a GPU, asked of the backend that drives it, on the CPU: draws beside the logits, 16-bit numbers, and
 //! memory that runs out.
 
-use forebay_turn::executor::{ExecuteError, Executor};
-use forebay_engine::forward::Forward;
-use forebay_model::{DeviceChoice, Dtype, KvDtype, LoadError, LoadFormat, LoadOptions, Rows, Source, load};
-use forebay_core::request::{FinishReason, RawShaping, Request, RequestError};
-use forebay::generate::raw::RawRequest;
+use forebay_core::request::{FinishReason, Parameters, RawShaping, Request, RequestError};
 use forebay_core::step::{StepBatch, StepOutput};
 use forebay_core::units::{SeqId, TokenId};
+use forebay_engine::forward::Forward;
+use forebay_model::{DeviceChoice, Dtype, KvDtype, LoadError, LoadFormat, LoadOptions, Rows, Source, load};
+use forebay_turn::executor::{ExecuteError, Executor};
 
 use crate::goldens;
 use crate::paged::{Cache, Sequence, forward};
@@ -19,17 +18,17 @@ fn reference() -> Setup {
 
 /// All ways to draw; `told` also asks for logprobs.
 fn requests(told: bool) -> Vec<Request> {
-    let plain = |raw| RawRequest { logprobs: told.then_some(1), logprobs_param: "logprobs", ..raw };
-    let warm = |raw| RawRequest { temperature: Some(0.9), seed: Some(7), ..plain(raw) };
+    let plain = |raw| Parameters { logprobs: told.then_some(1), logprobs_param: "logprobs", ..raw };
+    let warm = |raw| Parameters { temperature: Some(0.9), seed: Some(7), ..plain(raw) };
     let shaped =
-        |raw| RawRequest { shaping: RawShaping { presence_penalty: Some(0.5), ..RawShaping::default() }, ..warm(raw) };
+        |raw| Parameters { shaping: RawShaping { presence_penalty: Some(0.5), ..RawShaping::default() }, ..warm(raw) };
     vec![
         asking(&[5, 9, 17, 33], 12, plain),
         asking(&[6, 9, 17], 12, warm),
-        asking(&[7, 9, 17], 12, |raw| RawRequest { top_k: Some(5), top_p: Some(0.8), ..warm(raw) }),
-        asking(&[8, 9, 17, 1, 2, 3, 4, 5, 6, 7], 12, |raw| RawRequest { min_p: Some(0.1), ..warm(raw) }),
+        asking(&[7, 9, 17], 12, |raw| Parameters { top_k: Some(5), top_p: Some(0.8), ..warm(raw) }),
+        asking(&[8, 9, 17, 1, 2, 3, 4, 5, 6, 7], 12, |raw| Parameters { min_p: Some(0.1), ..warm(raw) }),
         // What devices do not draw themselves.
-        asking(&[9, 9, 17], 12, |raw| RawRequest { typical_p: Some(0.7), ..warm(raw) }),
+        asking(&[9, 9, 17], 12, |raw| Parameters { typical_p: Some(0.7), ..warm(raw) }),
         asking(&[10, 9, 17], 12, shaped),
     ]
 }
@@ -64,7 +63,13 @@ fn rows_that_are_drawn_from_do_not_leave_the_device() {
         positions: vec![0, 1, 2],
         slots: vec![0, 1, 2],
         tables: vec![forebay_core::units::BlockId(0)],
-        chunks: vec![forebay_core::step::BatchChunk { seq: SeqId(1), rows: 0..3, table: 0..1, sample: true, proposed: 0 }],
+        chunks: vec![forebay_core::step::BatchChunk {
+            seq: SeqId(1),
+            rows: 0..3,
+            table: 0..1,
+            sample: true,
+            proposed: 0,
+        }],
         copies: vec![],
     };
     let asked = || forebay_model::Asked { rows: Rows::All, states: &[], adapters: &[] };
@@ -76,7 +81,8 @@ fn rows_that_are_drawn_from_do_not_leave_the_device() {
     let best = |row| Some(goldens::argmax(all.row(row)));
     assert_eq!(drawn, [best(0), best(2)]);
     assert!(model.draw(&batch, asked(), &[greedy]).is_err(), "a draw for each row, or none");
-    let typical = forebay_core::request::SamplingParams { typical_p: 0.5, ..forebay_core::request::SamplingParams::GREEDY };
+    let typical =
+        forebay_core::request::SamplingParams { typical_p: 0.5, ..forebay_core::request::SamplingParams::GREEDY };
     assert_eq!(forebay_model::Draw::new(typical, 3), None);
 }
 

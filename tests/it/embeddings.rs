@@ -1,11 +1,10 @@
 //! Embeddings over the real binary against the model's own hidden states, and in company.
 
 use forebay::generate::{normalised, similarity};
-use forebay_model::{self, Asked, LoadOptions, Model, Rows, Source};
-use forebay_core::request::{Event, FinishReason, Goal, Limits, Pooling};
-use forebay::generate::raw::{Prompt, RawRequest};
+use forebay_core::request::{Event, FinishReason, Goal, Limits, Parameters, Pooling};
 use forebay_core::step::{BatchChunk, StepBatch};
 use forebay_core::units::{BlockId, SeqId};
+use forebay_model::{Asked, LoadOptions, Model, Rows, Source};
 use reqwest::Client;
 use serde_json::{Value, json};
 
@@ -15,7 +14,7 @@ use crate::server::{Server, post};
 const BLOCK_SIZE: usize = 16;
 
 fn model() -> Model {
-    let mut model = model::load(&Source::Builtin, &LoadOptions::default()).expect("the model loads").model;
+    let mut model = forebay_model::load(&Source::Builtin, &LoadOptions::default()).expect("the model loads").model;
     model.allocate_kv(64, BLOCK_SIZE).expect("memory for the cache");
     model
 }
@@ -173,11 +172,7 @@ async fn documents_are_ranked_by_their_embeddings() {
 
 /// The vector of a prompt, unnormalised, over a loop in this process.
 async fn pooled(rig: &Rig, tokens: &[u32], pooling: Pooling) -> Vec<f32> {
-    let raw = RawRequest {
-        goal: Goal::Embedding(pooling),
-        prompt: Prompt::Tokens(tokens.iter().map(|&token| token.into()).collect()),
-        ..RawRequest::default()
-    };
+    let raw = Parameters { goal: Goal::Embedding(pooling), ..Parameters::default() };
     let limits = Limits::new(1_024, 320, 64);
     let checked = raw.check(&limits, 0).expect("in range");
     let built = checked.into_requests(tokens.to_vec(), &[], &limits, || SeqId(1 << 40)).expect("it fits");

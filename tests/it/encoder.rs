@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use forebay::generate::normalised;
-use forebay_model::{self, Asked, DeviceChoice, ForwardError, LoadOptions, Model, Rows, Source};
 use forebay_core::request::Pooling;
 use forebay_core::step::{BatchChunk, StepBatch};
 use forebay_core::units::{BlockId, SeqId};
+use forebay_model::{Asked, DeviceChoice, ForwardError, LoadOptions, Model, Rows, Source};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -23,7 +23,8 @@ const WIDTH: usize = 64;
 
 fn open(folder: &Path, device: DeviceChoice) -> Model {
     let options = LoadOptions { device, ..LoadOptions::default() };
-    let mut model = model::load(&Source::Folder(folder.to_path_buf()), &options).expect("the model loads").model;
+    let mut model =
+        forebay_model::load(&Source::Folder(folder.to_path_buf()), &options).expect("the model loads").model;
     model.allocate_kv(128, BLOCK_SIZE).expect("memory for keys and values");
     model
 }
@@ -240,7 +241,7 @@ fn each_lie_of_a_checkpoint_has_its_own_error() {
     let check = |change: &dyn Fn(&mut Checkpoint), parts: &[&str]| {
         let folder = changed(change);
         let options = LoadOptions { device: DeviceChoice::Cpu, ..LoadOptions::default() };
-        let loaded = model::load(&Source::Folder(folder.path().to_path_buf()), &options);
+        let loaded = forebay_model::load(&Source::Folder(folder.path().to_path_buf()), &options);
         let error = loaded.err().expect("it lies").to_string();
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     };
@@ -258,7 +259,8 @@ fn each_lie_of_a_checkpoint_has_its_own_error() {
 #[test]
 fn adapters_are_refused() {
     let options = LoadOptions { adapters: vec!["some/adapter".into()], ..LoadOptions::default() };
-    let error = model::load(&Source::Folder(golden_folder(GOLDEN)), &options).err().expect("refused").to_string();
+    let error =
+        forebay_model::load(&Source::Folder(golden_folder(GOLDEN)), &options).err().expect("refused").to_string();
     assert!(error.contains("some/adapter") && error.contains("only embeds"), "{error}");
 }
 
@@ -399,8 +401,8 @@ async fn a_folder_of_sentence_transformers_says_how() {
 fn quantised_weights_embed_much_the_same() {
     let (tokens, _) = reference().remove(0);
     let exact = pooled(&states(&mut golden(DeviceChoice::Cpu), &[&tokens])[0], Pooling::Mean);
-    let options = LoadOptions { quantise: Some(model::Quantised::Q8_0), ..LoadOptions::default() };
-    let mut model = model::load(&Source::Folder(golden_folder(GOLDEN)), &options).expect("it loads").model;
+    let options = LoadOptions { quantise: Some(forebay_model::Quantised::Q8_0), ..LoadOptions::default() };
+    let mut model = forebay_model::load(&Source::Folder(golden_folder(GOLDEN)), &options).expect("it loads").model;
     model.allocate_kv(128, BLOCK_SIZE).expect("memory");
     let vector = pooled(&states(&mut model, &[&tokens])[0], Pooling::Mean);
     let likeness = forebay::generate::similarity(&normalised(&vector, WIDTH), &normalised(&exact, WIDTH));

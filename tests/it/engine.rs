@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay_turn::executor::{ExecuteError, Executor};
-use forebay_engine::forward::Forward;
-use forebay_engine::heartbeat::Pulse;
 use forebay_core::request::{FinishReason, Request, RequestError};
 use forebay_core::step::{StepBatch, StepOutput};
 use forebay_core::units::{Micros, SeqId, TokenId};
+use forebay_engine::forward::Forward;
+use forebay_engine::heartbeat::Pulse;
+use forebay_turn::executor::{ExecuteError, Executor};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::watch;

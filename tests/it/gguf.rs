@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use candle_core::quantized::GgmlDType;
+use forebay_core::request::Pooling;
 use forebay_kernels::bf16;
 use forebay_model::{
     ChatFiles, DeviceChoice, KvDtype, LoadFormat, LoadOptions, LoadedModel, Rows, Source, TokenizerSource, load,
 };
-use forebay_core::request::Pooling;
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -1,10 +1,10 @@
 //! On a GPU, `make gpu-check`: goldens, the draws of a whole engine, and memory that runs out. Compiled with the feature
 //! `cuda`; the kernels one by one are in `src/model/candle/gpu_tests.rs`.
 
+use forebay_core::request::Parameters;
 use forebay_model::{
     DeviceChoice, DeviceError, Dtype, KvDtype, LoadError, LoadOptions, LoadedModel, Quantised, Source, load,
 };
-use forebay::generate::raw::RawRequest;
 
 use crate::goldens::{self, ARCHITECTURES};
 use crate::paged::Cache;
@@ -106,7 +106,7 @@ async fn drawn_on_the_device_and_from_its_logits() {
     let rig = rig::storyteller(Setup { device: GPU, ..Setup::default() });
     let mut both = Vec::new();
     for told in [true, false] {
-        let warm = |raw| RawRequest {
+        let warm = |raw| Parameters {
             temperature: Some(0.8),
             top_k: Some(50),
             seed: Some(5),

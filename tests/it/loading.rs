@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use forebay_core::request::Pooling;
 use forebay_model::{
     ChatFiles, DeviceChoice, LoadFormat, LoadOptions, LoadedModel, Rows, Source, TokenizerSource, load,
 };
-use forebay_core::request::Pooling;
 use half::f16;
 use serde_json::json;
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use forebay_model::{Asked, DeviceChoice, KvDtype, LoadOptions, Model, Rows, Source, load};
 use forebay_core::step::{BatchChunk, StepBatch};
 use forebay_core::units::{BlockId, SeqId};
+use forebay_model::{Asked, DeviceChoice, KvDtype, LoadOptions, Model, Rows, Source, load};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -1,13 +1,12 @@
 //! What the loop does while a step runs (`engine.overlap`) changes when it is done, and nothing else: the same steps, the
 //! same tokens and logprobs to the last bit.
 
-use forebay_turn::control::{Change, Group};
-use forebay_core::request::{Event, Origin, Request};
-use forebay::generate::raw::RawRequest;
+use forebay_core::request::{Event, Origin, Parameters, Request};
 use forebay_core::scheduler::Speculative;
 use forebay_core::scheduler::policy::PolicyKind;
 use forebay_core::step::Sampled;
 use forebay_core::units::{Micros, TokenId};
+use forebay_turn::control::{Change, Group};
 use tokio::sync::mpsc;
 
 use crate::rig::{self, Rig, Setup, asking, collect};
@@ -19,7 +18,7 @@ fn prompts() -> Vec<Vec<TokenId>> {
 }
 
 fn drawn(prompt: &[TokenId], max_tokens: i64) -> Request {
-    asking(prompt, max_tokens, |raw| RawRequest { temperature: Some(0.8), seed: Some(7), logprobs: Some(3), ..raw })
+    asking(prompt, max_tokens, |raw| Parameters { temperature: Some(0.8), seed: Some(7), logprobs: Some(3), ..raw })
 }
 
 /// Everything that one sequence says, told by bits; `None` where it has no logprobs.
@@ -111,7 +110,7 @@ async fn a_step_that_comes_as_expected_was_planned_ahead() {
 async fn a_sequence_that_was_admitted_still_counts_for_its_owner() {
     let of = |tenant: &str, max_tokens: i64| {
         let origin = Origin { tenant: tenant.into(), ..Origin::default() };
-        asking(&[7, 8, 9], max_tokens, |raw| RawRequest { origin, ..raw })
+        asking(&[7, 8, 9], max_tokens, |raw| Parameters { origin, ..raw })
     };
     for overlap in [false, true] {
         let rig = rig::storyteller(Setup { max_num_seqs: 2, overlap, ..Setup::default() });

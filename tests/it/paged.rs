@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use forebay_model::{Logits, Model, Rows};
 use forebay_core::step::{BatchChunk, StepBatch};
 use forebay_core::units::{BlockId, SeqId};
+use forebay_model::{Logits, Model, Rows};
 
 /// Free blocks in an order that makes physical neighbours rare.
 pub struct Cache {

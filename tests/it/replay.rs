@@ -1,9 +1,9 @@
 //! One code: what a live loop over a real model decided, the simulator decides again from the same times and tokens.
 
+use forebay_core::units::{Micros, TokenId};
+use forebay_sim::replay::replay;
 use forebay_turn::control::{Change, Group, Value};
 use forebay_turn::tape::Entry;
-use forebay_sim::replay::replay;
-use forebay_core::units::{Micros, TokenId};
 
 use crate::rig::{Setup, collect, request_of, storyteller, submit};
 

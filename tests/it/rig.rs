@@ -4,24 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_clock::Clock;
-use forebay_turn::control::Tuning;
-use forebay_turn::core::{Config, Core};
-use forebay_turn::executor::Executor;
-use forebay_engine::forward::Forward;
-use forebay_engine::heartbeat::Heartbeat;
-use forebay_engine::home::{Home, HomeParts};
-use forebay_engine::permit::Gate;
-use forebay_turn::tape::Entry;
-use forebay_engine::{EngineHandle, run};
 use forebay_core::intake::{self, Capacity};
-use forebay_engine::metrics::Metrics;
-use forebay_model::{self, DeviceChoice, LoadOptions, Source};
-use forebay_core::request::{Event, FinishReason, Limits, Origin, Request, RequestError};
-use forebay::generate::raw::{Prompt, RawRequest};
+use forebay_core::request::{Event, FinishReason, Limits, Origin, Parameters, Request, RequestError};
 use forebay_core::scheduler::policy::{PolicyConfig, PolicyKind};
 use forebay_core::scheduler::thermal::Thresholds;
 use forebay_core::scheduler::{self, Preemption, Speculative};
 use forebay_core::units::{Micros, SeqId, TokenId};
+use forebay_engine::forward::Forward;
+use forebay_engine::heartbeat::Heartbeat;
+use forebay_engine::home::{Home, HomeParts};
+use forebay_engine::metrics::Metrics;
+use forebay_engine::permit::Gate;
+use forebay_engine::{EngineHandle, run};
+use forebay_model::{DeviceChoice, LoadOptions, Source};
+use forebay_turn::control::Tuning;
+use forebay_turn::core::{Config, Core};
+use forebay_turn::executor::Executor;
+use forebay_turn::tape::Entry;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -96,7 +95,7 @@ pub fn golden<E: Executor>(setup: Setup, wrap: impl FnOnce(Forward) -> E) -> Rig
 }
 
 fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl FnOnce(Forward) -> E) -> Rig<E> {
-    let mut model = model::load(source, &LoadOptions { device: setup.device, ..LoadOptions::default() })
+    let mut model = forebay_model::load(source, &LoadOptions { device: setup.device, ..LoadOptions::default() })
         .expect("the model loads")
         .model;
     model.allocate_kv(setup.num_blocks, BLOCK_SIZE).expect("memory for the cache");
@@ -189,19 +188,14 @@ pub fn request(prompt: &[TokenId], max_tokens: i64) -> Request {
 /// The same, of this tenant.
 pub fn request_of(tenant: &str, prompt: &[TokenId], max_tokens: i64) -> Request {
     let origin = Origin { tenant: tenant.into(), ..Origin::default() };
-    asking(prompt, max_tokens, |raw| RawRequest { origin, ..raw })
+    asking(prompt, max_tokens, |raw| Parameters { origin, ..raw })
 }
 
 /// The same, with more to ask for.
-pub fn asking(prompt: &[TokenId], max_tokens: i64, more: impl FnOnce(RawRequest) -> RawRequest) -> Request {
+pub fn asking(prompt: &[TokenId], max_tokens: i64, more: impl FnOnce(Parameters) -> Parameters) -> Request {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    let raw = RawRequest {
-        prompt: Prompt::Tokens(prompt.iter().map(|&token| token.into()).collect()),
-        max_tokens: Some(max_tokens),
-        temperature: Some(0.0),
-        ignore_eos: true,
-        ..RawRequest::default()
-    };
+    let raw =
+        Parameters { max_tokens: Some(max_tokens), temperature: Some(0.0), ignore_eos: true, ..Parameters::default() };
     let limits = Limits::new(1_024, 320, 64);
     let checked = more(raw).check(&limits, 0).expect("in range");
     let id = || SeqId(NEXT.fetch_add(1, Ordering::Relaxed));

@@ -5,15 +5,15 @@ use std::fmt::Write;
 use std::process::Command;
 use std::sync::Arc;
 
-use forebay_turn::executor::{ExecuteError, Executor};
-use forebay_text::grammar::{Grammar, GrammarSpec, Limits as GrammarLimits, Matcher, State, Vocabulary};
-use forebay_model::{self, LoadOptions, Source, TokenizerSource};
-use forebay_core::request::{Event, FinishReason, Guided, Limits, Request, RequestError};
-use forebay::generate::raw::{Prompt, RawRequest};
+use forebay_core::constraint::{ConstraintState, Progress};
+use forebay_core::request::{Event, FinishReason, Guided, Limits, Parameters, Request, RequestError};
 use forebay_core::scheduler::Speculative;
 use forebay_core::step::{Outcome, Sampled, StepBatch, StepOutput};
-use forebay_text::Tokenizer;
 use forebay_core::units::{SeqId, TokenId};
+use forebay_model::{LoadOptions, Source, TokenizerSource};
+use forebay_text::Tokenizer;
+use forebay_text::grammar::{Grammar, GrammarSpec, Limits as GrammarLimits, Matcher, Vocabulary};
+use forebay_turn::executor::{ExecuteError, Executor};
 use futures_util::StreamExt;
 use futures_util::stream;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ struct Words {
 
 impl Words {
     fn load() -> Words {
-        let loaded = model::load(&Source::Builtin, &LoadOptions::default()).expect("the model loads");
+        let loaded = forebay_model::load(&Source::Builtin, &LoadOptions::default()).expect("the model loads");
         let TokenizerSource::Json(json) = &loaded.tokenizer else { panic!("tokenizer.json") };
         let tokenizer = Arc::new(Tokenizer::from_json(json).expect("a tokenizer"));
         let width = loaded.model.vocab_size();
@@ -57,22 +57,21 @@ impl Words {
         String::from_utf8(bytes.copied().collect()).expect("UTF-8")
     }
 
-    fn request(&self, prompt: &[TokenId], spec: &GrammarSpec, change: impl FnOnce(&mut RawRequest)) -> Request {
+    fn request(&self, prompt: &[TokenId], spec: &GrammarSpec, change: impl FnOnce(&mut Parameters)) -> Request {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-        let mut raw = RawRequest {
-            prompt: Prompt::Tokens(prompt.iter().map(|&token| token.into()).collect()),
+        let mut raw = Parameters {
             max_tokens: Some(200),
             temperature: Some(1.0),
             seed: Some(7),
             logprobs: Some(2),
-            ..RawRequest::default()
+            ..Parameters::default()
         };
         change(&mut raw);
         let limits = Limits::new(1_024, self.width, 64);
         let checked = raw
             .check(&limits, 0)
             .expect("in range")
-            .with_grammar(Some(Guided { grammar: self.grammar(spec), thinking: None }));
+            .with_grammar(Some(Guided { grammar: Arc::new(self.grammar(spec)), thinking: None }));
         let id = || SeqId(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         checked.into_requests(prompt.to_vec(), &self.eos, &limits, id).expect("fits").requests.remove(0)
     }
@@ -124,7 +123,7 @@ fn specs() -> Vec<GrammarSpec> {
     specs
 }
 
-fn requests(words: &Words, change: impl Fn(&mut RawRequest)) -> Vec<Request> {
+fn requests(words: &Words, change: impl Fn(&mut Parameters)) -> Vec<Request> {
     let prompt = |n: usize| (0..(3 + n * 5) as u32).map(|i| 5 + (i * 7 + n as u32) % 250).collect::<Vec<TokenId>>();
     specs().iter().enumerate().map(|(n, spec)| words.request(&prompt(n), spec, &change)).collect()
 }
@@ -138,8 +137,8 @@ async fn answers_do_not_depend_on_the_batch_or_on_jumps() {
     let steps_alone = alone.join().await.snapshot().steps_total;
     for (answer, spec) in expected.iter().zip(specs()) {
         let mut matcher = Matcher::new(&words.grammar(&spec));
-        let states: Vec<State> = answer.ids().iter().map(|&id| matcher.accept(id).expect("allowed")).collect();
-        assert!(answer.end == Ok(FinishReason::Length) || matcher.state() == State::Complete, "{states:?}");
+        let states: Vec<Progress> = answer.ids().iter().map(|&id| matcher.advance(id).expect("allowed")).collect();
+        assert!(answer.end == Ok(FinishReason::Length) || matcher.progress() == Progress::Complete, "{states:?}");
         assert!(answer.tokens.iter().all(|token| token.logprobs.as_ref().is_some_and(|l| l.top.len() == 2)));
     }
     assert!(expected.iter().filter(|answer| answer.end == Ok(FinishReason::Stop)).count() > 2, "{expected:?}");
@@ -205,7 +204,7 @@ async fn steps_that_are_run_again_change_nothing() {
     let words = Words::load();
     let plain = rig::storyteller(Setup::default());
     let stumbling = rig::storyteller_with(Setup::default(), |inner| Stumbling { inner, runs: 0 });
-    let shaped = |raw: &mut RawRequest| raw.shaping.frequency_penalty = Some(0.4);
+    let shaped = |raw: &mut Parameters| raw.shaping.frequency_penalty = Some(0.4);
     let expected = answers(&plain, requests(&words, shaped)).await;
     assert_eq!(answers(&stumbling, requests(&words, shaped)).await, expected);
 }
@@ -223,7 +222,7 @@ async fn complete_is_stop() {
     for spec in [&choice, &object] {
         for ignore_eos in [false, true] {
             for min_tokens in [None, Some(0), Some(60)] {
-                let change = |raw: &mut RawRequest| {
+                let change = |raw: &mut Parameters| {
                     raw.ignore_eos = ignore_eos;
                     raw.shaping.min_tokens = min_tokens;
                 };
@@ -247,12 +246,12 @@ async fn complete_is_stop() {
     }
     // Complete with the very last token that it may have.
     let whole = answers(&rig, vec![words.request(&[5, 6], &object, |_| {})]).await.remove(0);
-    let exact = |raw: &mut RawRequest| raw.max_tokens = Some(whole.tokens.len() as i64);
+    let exact = |raw: &mut Parameters| raw.max_tokens = Some(whole.tokens.len() as i64);
     assert_eq!(answers(&rig, vec![words.request(&[5, 6], &object, exact)]).await[0], whole);
-    let short = |raw: &mut RawRequest| raw.max_tokens = Some(whole.tokens.len() as i64 - 1);
+    let short = |raw: &mut Parameters| raw.max_tokens = Some(whole.tokens.len() as i64 - 1);
     assert_eq!(answers(&rig, vec![words.request(&[5, 6], &object, short)]).await[0].end, Ok(FinishReason::Length));
     // What may always go on ends where the model ends it, or at its limit.
-    let endless = |raw: &mut RawRequest| {
+    let endless = |raw: &mut Parameters| {
         raw.ignore_eos = true;
         raw.max_tokens = Some(40);
     };
@@ -267,7 +266,7 @@ async fn a_grammar_that_meets_a_limit_ends_its_own_sequence() {
     let bystanders = || requests(&words, |_| {});
     let expected = answers(&rig, bystanders()).await;
     let bomb = GrammarSpec::lark(bomb());
-    let endless = |raw: &mut RawRequest| {
+    let endless = |raw: &mut Parameters| {
         raw.ignore_eos = true;
         raw.max_tokens = Some(900);
     };
@@ -288,7 +287,7 @@ async fn a_grammar_whose_readings_multiply_ends_and_changes_nobody() {
     let bystanders = || requests(&words, |_| {});
     let expected = answers(&rig, bystanders()).await;
     let hostile = GrammarSpec::Gbnf("root ::= a\na ::= [a-z ] | a a | a a a\n".into());
-    let endless = |raw: &mut RawRequest| {
+    let endless = |raw: &mut Parameters| {
         raw.ignore_eos = true;
         raw.logprobs = None;
     };
@@ -338,7 +337,7 @@ impl<E: Executor> Executor for Tardy<E> {
 async fn who_sits_steps_out_draws_the_same() {
     let words = Words::load();
     let plain = rig::storyteller(Setup::default());
-    let shaped = |raw: &mut RawRequest| raw.shaping.frequency_penalty = Some(0.4);
+    let shaped = |raw: &mut Parameters| raw.shaping.frequency_penalty = Some(0.4);
     let expected = answers(&plain, requests(&words, shaped)).await;
     for setup in [
         Setup::default(),
@@ -356,10 +355,10 @@ async fn who_sits_steps_out_draws_the_same() {
 fn choices(words: &Words, schema: &str, tokens: &[TokenId]) -> usize {
     let mut matcher = Matcher::new(&words.grammar(&GrammarSpec::json(schema)));
     let choice = |&token: &TokenId| {
-        let mask = matcher.mask().expect("a mask");
+        let mask = matcher.allowed().expect("a mask");
         assert!(mask.allows(token), "{schema}: {token}");
         let choice = mask.is_choice();
-        matcher.accept(token).expect("allowed");
+        matcher.advance(token).expect("allowed");
         choice
     };
     tokens.iter().map(choice).filter(|choice| *choice).count()

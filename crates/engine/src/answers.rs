@@ -3,9 +3,10 @@
 use forebay_core::report::{Decision, Wait};
 use forebay_core::units::Micros;
 
-use forebay_turn::history::Record;
 use super::home::Home;
-use super::stats::{EngineStats, LiveSequence, Recent, WindowStats};
+use crate::stats::{EngineStats, Recent, WindowStats};
+use forebay_turn::history::Record;
+use forebay_turn::stats::LiveSequence;
 
 impl Home {
     /// What came lately, and what the engine is made of.

@@ -2,10 +2,10 @@
 
 use tokio::sync::mpsc;
 
-use forebay_turn::core::Core;
-use forebay_turn::executor::Executor;
 use forebay_core::kv::Change;
 use forebay_core::units::Micros;
+use forebay_turn::core::Core;
+use forebay_turn::executor::Executor;
 
 /// How soon an idle loop looks again whether what it owes has room.
 const RETRY: Micros = Micros::from_millis(50);

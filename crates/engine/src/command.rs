@@ -7,11 +7,12 @@ use forebay_core::request::{Event, Request, RequestError};
 use forebay_core::scheduler::thermal::{Level, Reading};
 use forebay_core::units::{Micros, SeqId};
 
+use super::permit::Permit;
+use super::trace::Trace;
+use crate::stats::{EngineStats, Recent};
 use forebay_turn::control::{Change, Changed, Retuning};
 use forebay_turn::history::Record;
-use super::permit::Permit;
-use super::stats::{EngineStats, LiveSequence, Recent};
-use super::trace::Trace;
+use forebay_turn::stats::LiveSequence;
 
 /// An order to the engine loop. Taken between steps; while a step runs they are buffered, or, where they concern only what
 /// stayed home (queries, the queue), carried out at once.

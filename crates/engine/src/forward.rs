@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use forebay_clock::Clock;
-use forebay_text::grammar::Mask;
-use forebay_model::{Asked, Computed, DeviceError, Draw, ForwardError, Model, Rows};
+use forebay_core::constraint::Mask;
 use forebay_core::request::{Goal, Request, SamplingParams, Shaping};
 use forebay_core::sampling::{self, NonFinite, Sampler, Seen};
 use forebay_core::step::{BatchChunk, Logprobs, Outcome, Sampled, SequenceFault, StepBatch, StepOutput};
 use forebay_core::units::{Micros, SeqId, TokenId};
+use forebay_model::{Asked, Computed, DeviceError, Draw, ForwardError, Model, Rows};
 
-use forebay_turn::executor::{ExecuteError, Executor};
 use super::guide::{Guide, Task};
 use super::masks::{Masks, Seat};
 use super::pooler::Pooler;
+use forebay_turn::executor::{ExecuteError, Executor};
 
 /// A model and how each live sequence wants its tokens drawn.
 pub struct Forward {
@@ -414,12 +414,6 @@ impl Scoring {
         }
         // A row that was never computed, as after a hit in a cache, cannot be made up.
         if self.done.len() + 1 == self.prompt.len() { Ok(self.done.clone()) } else { Err(SequenceFault::Forward) }
-    }
-}
-
-impl From<NonFinite> for SequenceFault {
-    fn from(_: NonFinite) -> SequenceFault {
-        SequenceFault::NonFiniteLogits
     }
 }
 

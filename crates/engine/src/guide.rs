@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::Sender;
 
-use forebay_text::grammar::{Mask, MatchError, Matcher, State, Stop};
+use forebay_core::constraint::{ConstraintError, ConstraintState, Mask, Progress, Stop};
 use forebay_core::request::Guided;
 use forebay_core::step::{Guidance, SequenceFault};
 use forebay_core::units::TokenId;
@@ -17,13 +17,13 @@ pub struct Guide {
     /// Tokens before the answer, from the tag that opens the block of thinking to the one that closes it.
     thought: Vec<TokenId>,
     /// Made at the first mask, for copying what was compiled is work too.
-    matcher: Option<Matcher>,
+    matcher: Option<Box<dyn ConstraintState>>,
     /// Of the row that a token is drawn from and of the guesses after it, as far as they are allowed.
     masks: Vec<Mask>,
     /// What `masks` are for: the tokens of the completion before them, and the guesses.
     drawn: Option<usize>,
     guesses: Vec<TokenId>,
-    fault: Option<MatchError>,
+    fault: Option<ConstraintError>,
     taken: Option<Taken>,
 }
 
@@ -38,7 +38,7 @@ pub enum Task {
 struct Taken {
     place: usize,
     tokens: Vec<TokenId>,
-    guidance: Result<Guidance, MatchError>,
+    guidance: Result<Guidance, ConstraintError>,
 }
 
 /// Where a completion stands.
@@ -100,7 +100,7 @@ impl Guide {
         }
     }
 
-    fn compute(&mut self, drawn: usize, guesses: &[TokenId]) -> Result<(), MatchError> {
+    fn compute(&mut self, drawn: usize, guesses: &[TokenId]) -> Result<(), ConstraintError> {
         self.rewind(drawn)?;
         let mask = self.next_mask()?;
         self.masks.push(mask);
@@ -116,8 +116,8 @@ impl Guide {
         Ok(())
     }
 
-    fn matcher(&mut self) -> &mut Matcher {
-        self.matcher.get_or_insert_with(|| Matcher::watched(&self.guided.grammar, self.watcher.clone()))
+    fn matcher(&mut self) -> &mut dyn ConstraintState {
+        self.matcher.get_or_insert_with(|| self.guided.grammar.start(self.watcher.clone())).as_mut()
     }
 
     fn place(&self) -> Place {
@@ -133,33 +133,33 @@ impl Guide {
     }
 
     /// Forgets all but the first `tokens` tokens of the completion.
-    fn rewind(&mut self, tokens: usize) -> Result<(), MatchError> {
+    fn rewind(&mut self, tokens: usize) -> Result<(), ConstraintError> {
         let answered = tokens.saturating_sub(self.thought.len());
         self.thought.truncate(tokens);
         self.matcher().rewind(answered)
     }
 
-    fn accept(&mut self, token: TokenId) -> Result<(), MatchError> {
+    fn accept(&mut self, token: TokenId) -> Result<(), ConstraintError> {
         match (self.place(), self.guided.thinking) {
             (Place::Thought, _) => self.thought.push(token),
             (Place::Beginning, Some(tags)) if token == tags.open => self.thought.push(token),
-            (Place::Beginning | Place::Answer, _) => return self.matcher().accept(token).map(drop),
+            (Place::Beginning | Place::Answer, _) => return self.matcher().advance(token).map(drop),
         }
         Ok(())
     }
 
-    fn next_mask(&mut self) -> Result<Mask, MatchError> {
+    fn next_mask(&mut self) -> Result<Mask, ConstraintError> {
         match (self.place(), self.guided.thinking) {
             // A thought that ends the answer would leave it without what was asked for.
-            (Place::Thought, _) => Ok(Mask::unfinished(&self.guided.grammar)),
-            (Place::Beginning, Some(tags)) => Ok(self.matcher().mask()?.and(tags.open)),
-            (Place::Beginning | Place::Answer, _) => self.matcher().mask(),
+            (Place::Thought, _) => Ok(self.guided.grammar.anything_but_the_end()),
+            (Place::Beginning, Some(tags)) => Ok(self.matcher().allowed()?.and(tags.open)),
+            (Place::Beginning | Place::Answer, _) => self.matcher().allowed(),
         }
     }
 
     /// The token at `place` of the completion, as far as it is known here.
     fn token_at(&self, place: usize) -> Option<TokenId> {
-        let answer = self.matcher.as_ref().map_or(&[][..], Matcher::accepted);
+        let answer = self.matcher.as_ref().map_or(&[][..], |matcher| matcher.accepted());
         self.thought.iter().chain(answer).nth(place).copied()
     }
 
@@ -180,7 +180,7 @@ impl Guide {
         taken.map_err(|error| SequenceFault::Grammar(error.0))
     }
 
-    fn take(&mut self, place: usize, tokens: &[TokenId]) -> Result<Guidance, MatchError> {
+    fn take(&mut self, place: usize, tokens: &[TokenId]) -> Result<Guidance, ConstraintError> {
         for (place, token) in (place..).zip(tokens) {
             // Else a guess that was right.
             if self.token_at(place) != Some(*token) {
@@ -196,7 +196,7 @@ impl Guide {
         let Some(matcher) = self.matcher.as_mut().filter(|_| answers) else {
             return Ok(Guidance { drawn, choices, ..Guidance::default() });
         };
-        let complete = matcher.state() == State::Complete;
+        let complete = matcher.progress() == Progress::Complete;
         let forced = if complete { Vec::new() } else { matcher.forced(MOST_FORCED) };
         Ok(Guidance { complete, forced, drawn, choices })
     }
@@ -207,9 +207,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use forebay_text::grammar::{GrammarSpec, Limits, Vocabulary};
     use forebay_core::request::ThinkingTags;
     use forebay_text::fixtures::{self, ASSISTANT, END, USER};
+    use forebay_text::grammar::{GrammarSpec, Limits, Vocabulary};
 
     fn guide(begins_open: bool) -> Guide {
         let tokenizer = Arc::new(fixtures::byte_level());
@@ -219,7 +219,7 @@ mod tests {
         let (watcher, stops) = std::sync::mpsc::channel();
         // Whoever does not listen interrupts.
         std::mem::forget(stops);
-        Guide::new(&Guided { grammar, thinking }, watcher)
+        Guide::new(&Guided { grammar: Arc::new(grammar), thinking }, watcher)
     }
 
     /// What may come after `drawn`: of the tags, the end, a letter of the answer, another letter.

@@ -3,15 +3,16 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::command::{Accepted, EngineCommand, Submission};
-use forebay_turn::control::{Change, Changed, Retuning};
-use forebay_turn::history::Record;
 use super::permit::{Gate, Permit};
-use super::stats::{EngineStats, LiveSequence, Recent};
 use super::trace::Trace;
+use crate::stats::{EngineStats, Recent};
 use forebay_core::report::BlockUse;
 use forebay_core::request::{Event, Request, RequestError};
 use forebay_core::scheduler::thermal::{Level, Reading};
 use forebay_core::units::{Micros, SeqId};
+use forebay_turn::control::{Change, Changed, Retuning};
+use forebay_turn::history::Record;
+use forebay_turn::stats::LiveSequence;
 
 /// The sending end of channel 1. Cheap to clone; when the last clone is gone the loop ends.
 #[derive(Clone, Debug)]

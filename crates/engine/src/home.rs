@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::metrics::Metrics;
 use forebay_clock::Clock;
 use forebay_core::intake::Batch;
-use crate::metrics::Metrics;
 use forebay_core::report::{BlockUse, Decision, Stage, StepReport};
 use forebay_core::request::{CLASSES, Event, FinishReason, Request, RequestError};
 use forebay_core::scheduler::thermal::{Level, Thresholds};
@@ -17,17 +17,17 @@ use forebay_core::units::{Micros, SeqId};
 
 use super::cache_feed::CacheFeed;
 use super::command::{Accepted, EngineCommand, Submission};
+use super::export::Export;
+use super::heartbeat::Heartbeat;
+use super::outlet::{Opening, Outlets};
+use super::permit::{Closed, Gate};
+use super::trace::Traces;
 use forebay_turn::control::{Change, Changed, Group, Retuning, Tuning};
 use forebay_turn::core::Core;
 use forebay_turn::executor::Executor;
-use super::export::Export;
-use super::heartbeat::Heartbeat;
 use forebay_turn::history::History;
 use forebay_turn::inbox::Inbox;
-use super::outlet::{Opening, Outlets};
-use super::permit::{Closed, Gate};
 use forebay_turn::tape::{Entry, Planned};
-use super::trace::Traces;
 use forebay_turn::window::{SAMPLES, Window};
 
 pub struct Home {

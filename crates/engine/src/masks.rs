@@ -17,7 +17,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use forebay_clock::Clock;
-use forebay_text::grammar::Stop;
+use forebay_core::constraint::Stop;
 use forebay_core::request::Guided;
 use forebay_core::step::SequenceFault;
 use forebay_core::units::Micros;
@@ -275,15 +275,15 @@ fn work(queue: &Mutex<Receiver<Job>>, clock: &Clock) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_text::grammar::{GrammarSpec, Limits, Vocabulary};
     use forebay_text::fixtures;
+    use forebay_text::grammar::{GrammarSpec, Limits, Vocabulary};
 
     fn seat() -> Seat {
         let tokenizer = Arc::new(fixtures::byte_level());
         let vocabulary =
             Vocabulary::new(&tokenizer, fixtures::VOCAB as usize, &[fixtures::END], Limits::default()).unwrap();
         let grammar = vocabulary.compile(&GrammarSpec::Regex("[a-c]{2}".into())).unwrap();
-        Seat::new(&Guided { grammar, thinking: None })
+        Seat::new(&Guided { grammar: Arc::new(grammar), thinking: None })
     }
 
     fn first() -> Task {

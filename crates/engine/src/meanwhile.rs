@@ -13,10 +13,10 @@ use forebay_core::request::Event;
 use forebay_core::scheduler::StepPlan;
 use forebay_core::units::{Micros, SeqId};
 
-use forebay_turn::core::Core;
-use forebay_turn::executor::Executor;
 use super::home::Home;
 use super::outlet::Heard;
+use forebay_turn::core::Core;
+use forebay_turn::executor::Executor;
 use forebay_turn::tape::{self, Entry};
 
 impl Home {

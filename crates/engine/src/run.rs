@@ -9,10 +9,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::command::EngineCommand;
-use forebay_turn::core::Core;
-use forebay_turn::executor::Executor;
 use super::home::Home;
 use forebay_core::scheduler::StepPlan;
+use forebay_turn::core::Core;
+use forebay_turn::executor::Executor;
 
 /// Commands heard at the top of a turn. Steps may be so short that the `select!` below never sees a command first; this
 /// many are heard all the same, and not so many that a flood of them keeps a step from starting.

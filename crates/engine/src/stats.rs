@@ -1,10 +1,10 @@
 //! The engine in numbers, as `/admin/state` and dashboards read them. Pure.
 
-use forebay_core::report::{SequenceView, Snapshot, Wait};
-use forebay_core::request::{CLASSES, Priority};
+use forebay_core::report::Snapshot;
 use forebay_core::units::Micros;
-
 use forebay_turn::control::{Group, Tuning};
+use forebay_turn::stats::{LiveSequence, QueueStats, ThermalStats};
+
 use super::trace::Trace;
 
 /// Everything about the loop at one moment.
@@ -22,44 +22,6 @@ pub struct EngineStats {
     pub window: WindowStats,
     /// Tokens of the last call that were ready before it came back (`engine.multi_step_count`).
     pub pending_out: usize,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct ThermalStats {
-    pub level: &'static str,
-    /// An operator holds it there.
-    pub forced: bool,
-    pub celsius: Option<f64>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct QueueStats {
-    /// By priority, highest first.
-    pub depths: [usize; CLASSES],
-    /// Of those, how many gather, the others wait for a seat.
-    pub gathering: usize,
-    pub prompt_tokens: usize,
-    /// What the strategy lets a group wait now.
-    pub timeout: Micros,
-    pub batches_formed: u64,
-    pub requests_batched: u64,
-    pub avg_batch_size: f64,
-    /// Oldest first.
-    pub last_batches: Vec<Batch>,
-    pub drained_per_s: f64,
-}
-
-/// A batch that left the queue.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    pub id: u64,
-    pub at: Micros,
-    pub size: usize,
-    /// Prompt tokens of all its requests.
-    pub tokens: usize,
-    pub max_priority: Priority,
-    pub strategy: &'static str,
-    pub cause: &'static str,
 }
 
 /// Since [`super::EngineHandle::reset_stats`], or the newest thousand.
@@ -101,12 +63,4 @@ pub struct Recent {
     pub live: Option<LiveSequence>,
     pub trace: Trace,
     pub now: Micros,
-}
-
-/// A live sequence, and what holds it up.
-#[derive(Clone, Debug)]
-pub struct LiveSequence {
-    pub view: SequenceView,
-    pub age: Micros,
-    pub wait: Option<Wait>,
 }

@@ -12,12 +12,12 @@ use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::{Activation, Experts};
 use super::weights::Numbers;
-use forebay_kernels::floats::Floats;
 use forebay_core::request::SamplingParams;
 #[cfg(feature = "cuda")]
 use forebay_core::sampling;
 use forebay_core::sampling::Sampler;
 use forebay_core::units::TokenId;
+use forebay_kernels::floats::Floats;
 
 /// A device refused. The messages are the library's own.
 #[derive(Debug, Error)]

@@ -9,9 +9,9 @@ use thiserror::Error;
 
 use super::Rows;
 use super::backend::Draw;
-use forebay_kernels::attention::Chunk;
 use forebay_core::step::{BatchChunk, StepBatch};
 use forebay_core::units::TokenId;
+use forebay_kernels::attention::Chunk;
 
 /// What an inconsistent batch got wrong. Row and chunk are indices into the batch.
 #[derive(Debug, Error, PartialEq)]

@@ -7,8 +7,8 @@ use super::lora::{Adapter, Place};
 use super::rope::Angles;
 use super::spec::DecoderSpec;
 use super::weights::decoder::{DecoderWeights, FeedForward, LayerWeights, Linear, Mlp};
-use forebay_kernels::floats::Floats;
 use forebay_core::units::TokenId;
+use forebay_kernels::floats::Floats;
 
 /// What a forward pass brings.
 #[derive(Default)]

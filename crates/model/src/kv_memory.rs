@@ -3,8 +3,8 @@
 use super::backend::{Backend, DeviceError, DeviceMemory, Result};
 use super::batch::Paging;
 use super::spec::Spec;
-use forebay_kernels::attention::KvDtype;
 use forebay_core::units::BlockId;
+use forebay_kernels::attention::KvDtype;
 
 /// The sizes of one layer's keys (or values). In which order they lie within a block is the device's own business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

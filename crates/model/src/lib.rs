@@ -37,22 +37,22 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use forebay_kernels::floats::Floats;
-use forebay_core::step::StepBatch;
-use forebay_core::units::TokenId;
 use candle::Candle;
 use cpu::Cpu;
+use forebay_core::step::StepBatch;
+use forebay_core::units::TokenId;
+use forebay_kernels::floats::Floats;
 
-pub use forebay_kernels::attention::KvDtype;
-pub use forebay_kernels::cores::Cores;
-pub use forebay_kernels::isa::Isa;
-pub use forebay_kernels::memory::release_freed;
-pub use forebay_kernels::packed::Quantised;
 pub use backend::{DeviceError, DeviceMemory, Draw};
 pub use batch::BatchError;
 pub use candle::device::name as device_name;
 pub use encoder::EncoderSpec;
 pub use error::{GgufRule, HeaderRule, LoadError, TensorRule};
+pub use forebay_kernels::attention::KvDtype;
+pub use forebay_kernels::cores::Cores;
+pub use forebay_kernels::isa::Isa;
+pub use forebay_kernels::memory::release_freed;
+pub use forebay_kernels::packed::Quantised;
 pub use gguf::{Written, quantize};
 pub use inspect::{Format, Inspection, TypeShare, inspect};
 pub use load::{ChatFiles, LoadedModel, Source, TokenizerSource, load};

@@ -18,12 +18,12 @@ use super::spec::Spec;
 use super::weights::decoder::Loader;
 use super::weights::{Checkpoint, Weights};
 use super::{DecoderParts, Model, Net, Parts, Placed, arch, lora};
+use forebay_core::request::{Defaults, Pooling};
+use forebay_core::units::TokenId;
 use forebay_kernels::attention::KvDtype;
 use forebay_kernels::isa::Isa;
 use forebay_kernels::packed::Quantised;
-use forebay_core::request::{Defaults, Pooling};
 use forebay_text::GgufVocab;
-use forebay_core::units::TokenId;
 
 const GGUF: &str = "gguf";
 const MAX_CONFIG: u64 = 16 << 20;

@@ -4,17 +4,17 @@
 
 use std::collections::HashMap;
 
-use forebay_turn::control::Tuning;
-use forebay_turn::core::{Config, Core};
-use forebay_turn::executor::Executor;
-use forebay_turn::inbox::Inbox;
-use forebay_turn::window::Window;
 use forebay_core::intake::Batch;
 use forebay_core::report::StepReport;
 use forebay_core::request::{Event, Request, RequestError};
 use forebay_core::scheduler::StepPlan;
 use forebay_core::scheduler::thermal::Thresholds;
 use forebay_core::units::{Micros, SeqId};
+use forebay_turn::control::Tuning;
+use forebay_turn::core::{Config, Core};
+use forebay_turn::executor::Executor;
+use forebay_turn::inbox::Inbox;
+use forebay_turn::window::Window;
 
 /// As many samples as the live loop keeps.
 const SAMPLES: usize = forebay_turn::window::SAMPLES;

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cost::{self, CostModel};
 use super::dice::Dice;
-use forebay_turn::executor::{ExecuteError, Executor};
 use forebay_core::request::Request;
 use forebay_core::step::{Outcome, Sampled, StepBatch, StepOutput};
 use forebay_core::units::{Micros, SeqId, TokenId};
+use forebay_turn::executor::{ExecuteError, Executor};
 
 /// The token that every step draws.
 pub const WORD: TokenId = 1;

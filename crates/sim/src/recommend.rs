@@ -5,10 +5,10 @@ use super::cost::CostModel;
 use super::measure::{End, Measured, Record, Slo, Summary};
 use super::scenario::Arrival;
 use super::simulate::{Setup, simulate};
-use forebay_turn::history;
 use forebay_core::intake::StrategyKind;
 use forebay_core::scheduler::PolicyKind;
 use forebay_core::units::Micros;
+use forebay_turn::history;
 
 /// Fewer requests say too little about tails.
 pub const MIN_REQUESTS: usize = 50;
@@ -249,10 +249,10 @@ fn advise(predictions: &[Prediction], error: Option<Error>) -> Advice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_turn::control::Tuning;
+    use crate::scenario::Scenario;
     use forebay_core::request::Priority;
     use forebay_core::scheduler::{StepCost, StepLoad};
-    use crate::scenario::Scenario;
+    use forebay_turn::control::Tuning;
 
     /// An engine that took `slower` times as long as its cost model says.
     fn recorded(slower: f64) -> history::Record {

@@ -4,13 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::driver::Driver;
+use forebay_core::request::Request;
+use forebay_core::step::{Outcome, StepBatch, StepOutput};
+use forebay_core::units::SeqId;
 use forebay_turn::control::Tuning;
 use forebay_turn::core::Config;
 use forebay_turn::executor::{ExecuteError, Executor};
 use forebay_turn::tape::{Entry, Planned};
-use forebay_core::request::Request;
-use forebay_core::step::{Outcome, StepBatch, StepOutput};
-use forebay_core::units::SeqId;
 
 /// How a replay went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

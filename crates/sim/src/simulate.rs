@@ -5,14 +5,13 @@ use super::driver::Driver;
 use super::executor::{SimExecutor, Stopwatch};
 use super::measure::{Depth, End, Measured, Record};
 use super::scenario::Arrival;
-use forebay_turn::control::Tuning;
-use forebay_turn::core;
 use forebay_core::intake;
 use forebay_core::report::StepReport;
-use forebay_core::request::{Event, Limits, Origin, Request, RequestError};
-use forebay::generate::raw::{Prompt, RawRequest};
+use forebay_core::request::{Event, Limits, Origin, Parameters, Request, RequestError};
 use forebay_core::scheduler;
 use forebay_core::units::{Micros, SeqId, TokenId};
+use forebay_turn::control::Tuning;
+use forebay_turn::core;
 
 /// The engine that is simulated.
 #[derive(Clone, Debug, PartialEq)]
@@ -221,19 +220,17 @@ fn record(arrival: &Arrival) -> Record {
 
 /// A request of these lengths whose prompt begins like no other's.
 pub(super) fn request(seq: SeqId, arrival: &Arrival, limits: &Limits) -> Result<Request, RequestError> {
-    let raw = RawRequest {
-        // Only looked at for its size, which the tokens below are checked for, too.
-        prompt: Prompt::Tokens(vec![0]),
+    let asked = Parameters {
         max_tokens: Some(arrival.output_tokens.into()),
         temperature: Some(0.0),
         ignore_eos: true,
         priority: arrival.priority,
         origin: Origin { received: arrival.at, ..Origin::default() },
-        ..RawRequest::default()
+        ..Parameters::default()
     };
     let mut prompt = vec![0; arrival.prompt_tokens as usize];
     prompt[0] = 2 + seq.0 as TokenId;
-    let mut built = raw.check(limits, 0)?.into_requests(prompt, &[], limits, || seq)?;
+    let mut built = asked.check(limits, 0)?.into_requests(prompt, &[], limits, || seq)?;
     Ok(built.requests.remove(0))
 }
 

@@ -1,13 +1,13 @@
 //! The simulator against arithmetic, against itself, and against its bounds.
 
 use super::*;
+use crate::measure::Slo;
+use crate::scenario::Scenario;
 use forebay_core::intake::{Capacity as QueueCapacity, StrategyKind};
 use forebay_core::scheduler::policy::{PolicyConfig, PolicyKind};
 use forebay_core::scheduler::{Preemption, Speculative};
-use crate::measure::Slo;
-use crate::scenario::Scenario;
 
-pub(in crate) fn setup() -> Setup {
+pub(crate) fn setup() -> Setup {
     Setup {
         intake: intake::Config::default(),
         scheduler: scheduler::Config {

@@ -5,8 +5,7 @@ use super::core::{Config, Core};
 use super::executor::{ExecuteError, Executor};
 use super::inbox::Inbox;
 use forebay_core::intake;
-use forebay_core::request::{Event, Limits, Priority, Request};
-use forebay::generate::raw::{Prompt, RawRequest};
+use forebay_core::request::{Event, Limits, Parameters, Priority, Request};
 use forebay_core::scheduler::policy::PolicyConfig;
 use forebay_core::scheduler::thermal::Thresholds;
 use forebay_core::scheduler::{self, Preemption, Speculative};
@@ -20,7 +19,8 @@ impl Executor for Same {
     fn admit(&mut self, _request: &Request) {}
 
     fn run(&mut self, batch: &StepBatch) -> Result<StepOutput, ExecuteError> {
-        let drawn = |chunk: &forebay_core::step::BatchChunk| (chunk.seq, Outcome::Token(Sampled { token: 7, logprobs: None }));
+        let drawn =
+            |chunk: &forebay_core::step::BatchChunk| (chunk.seq, Outcome::Token(Sampled { token: 7, logprobs: None }));
         let outcomes = batch.chunks.iter().filter(|chunk| chunk.sample).map(drawn).collect();
         Ok(StepOutput { outcomes, ..StepOutput::default() })
     }
@@ -29,14 +29,9 @@ impl Executor for Same {
 }
 
 fn request(seq: u64, priority: Priority, prompt: usize, output: i64) -> Request {
-    let raw = RawRequest {
-        prompt: Prompt::Tokens(vec![5; prompt]),
-        max_tokens: Some(output),
-        priority,
-        ..RawRequest::default()
-    };
+    let asked = Parameters { max_tokens: Some(output), priority, ..Parameters::default() };
     let limits = Limits::new(1_024, 256, 8);
-    let checked = raw.check(&limits, 0).expect("in range");
+    let checked = asked.check(&limits, 0).expect("in range");
     checked.into_requests(vec![5; prompt], &[], &limits, || SeqId(seq)).expect("fits").requests.remove(0)
 }
 

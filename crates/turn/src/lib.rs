@@ -6,6 +6,7 @@ pub mod executor;
 pub mod history;
 pub mod inbox;
 mod predict;
+pub mod stats;
 pub mod tape;
 pub mod window;
 

@@ -17,14 +17,14 @@ use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::admin::{Canary as CanaryShape, Cost, Recommendation};
 use crate::api::openapi::shapes::errors::ErrorAnswer;
-use forebay_turn::control::{Change, Changed, Group};
-use forebay_turn::history::{Past, Record};
 use forebay_core::request::RequestError;
+use forebay_core::units::Micros;
+use forebay_engine::workers::Pool;
 use forebay_sim::canary::{Arm, Slices, Trial, Verdict};
 use forebay_sim::recommend::{Advice, Prediction, recommend};
 use forebay_sim::{CostModel, Slo, json as sim_json};
-use forebay_core::units::Micros;
-use forebay_engine::workers::Pool;
+use forebay_turn::control::{Change, Changed, Group};
+use forebay_turn::history::{Past, Record};
 
 type Answer = Result<Json<Value>, ApiError>;
 type Parameters = Query<BTreeMap<String, String>>;

@@ -10,9 +10,9 @@ use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openai::lists::{self, Query};
 use crate::api::openapi::shapes::batches::{AuditList, ListPart};
-use forebay_turn::control::Changed;
 use forebay_core::request::RequestError;
 use forebay_store::AuditEntry;
+use forebay_turn::control::Changed;
 
 const DEFAULT_LISTED: usize = 50;
 const MOST_LISTED: usize = 1_000;

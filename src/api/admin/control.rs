@@ -15,9 +15,9 @@ use crate::api::extract::read_object;
 use crate::api::openapi::shapes::admin::{
     Control, ControlChange, ControlName, Draining, EngineState, Reset, Thermal, ThermalChange,
 };
-use forebay_turn::control::{self, Change, Changed, Group};
-use forebay_engine::stats::EngineStats;
 use forebay_core::request::RequestError;
+use forebay_engine::stats::EngineStats;
+use forebay_turn::control::{self, Change, Changed, Group};
 
 type Answer = Result<Json<Value>, ApiError>;
 

@@ -17,11 +17,11 @@ use tokio::time::{sleep, timeout};
 use super::requests::object as live_object;
 use super::state;
 use crate::api::{Front, measures, sse};
-use forebay_engine::phases::phases;
-use forebay_engine::stats::Recent;
 use forebay_core::report::{BlockUse, Decision};
 use forebay_core::request::RequestError;
 use forebay_core::units::Micros;
+use forebay_engine::phases::phases;
+use forebay_engine::stats::Recent;
 
 /// Between two frames.
 const EVERY: Micros = Micros::from_millis(400);

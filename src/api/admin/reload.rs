@@ -12,8 +12,8 @@ use super::guard::Actor;
 use crate::api::Front;
 use crate::api::error;
 use crate::api::openapi::shapes::admin::ReloadAnswer;
-use forebay_turn::control::Changed;
 use forebay_core::request::RequestError;
+use forebay_turn::control::Changed;
 
 /// What a new configuration came to.
 #[derive(Clone, Debug, Default, PartialEq)]

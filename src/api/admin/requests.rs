@@ -10,8 +10,8 @@ use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openai::trace_object;
 use crate::api::openapi::shapes::admin::{Cancelled, LiveList, LiveRequest, RequestTrace};
-use forebay_engine::stats::LiveSequence;
 use forebay_core::request::RequestError;
+use forebay_turn::stats::LiveSequence;
 
 type Answer = Result<Json<Value>, ApiError>;
 

@@ -8,11 +8,12 @@ use super::control::parameters;
 use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::admin::{AdminState, WorkerList};
-use forebay_turn::control::Group;
-use forebay_engine::stats::{EngineStats, QueueStats};
 use forebay_core::request::{Priority, RequestError};
 use forebay_core::units::Micros;
+use forebay_engine::stats::EngineStats;
 use forebay_engine::workers::WorkerView;
+use forebay_turn::control::Group;
+use forebay_turn::stats::QueueStats;
 
 /// The engines in numbers, and all workers. Without an engine of its own, only the workers.
 #[utoipa::path(get, path = "/admin/state", operation_id = "admin_state", tag = "admin", responses((status = 200, description = "Now", body = AdminState)))]
@@ -113,7 +114,7 @@ fn queue(queue: &QueueStats) -> Value {
 /// Newest first.
 fn last_batches(stats: &EngineStats) -> Value {
     let batches = stats.queue.last_batches.iter().rev();
-    let object = |batch: &forebay_engine::stats::Batch| {
+    let object = |batch: &forebay_turn::stats::Batch| {
         json!({
             "id": batch.id,
             "age_ms": ms(Some(stats.now.since(batch.at))),

@@ -8,8 +8,8 @@ use crate::api::openai::head::Head;
 use crate::api::openai::parts::{Change, Part, Parts};
 use crate::api::openai::running::Running;
 use crate::api::openai::telling::{self, End, Named};
-use forebay_engine::metrics::Route;
 use forebay_core::request::{FinishReason, RequestError};
+use forebay_engine::metrics::Route;
 
 pub struct Telling {
     id: String,

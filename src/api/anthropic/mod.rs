@@ -25,9 +25,9 @@ use super::openai::telling;
 use super::openai::wire::{self, About};
 use super::openapi::shapes::messages::{CountRequest, MessageAnswer, MessageEvent, MessageRequest, TokenCount};
 use super::openapi::shapes::parameters::{RequestHeaders, Strictness};
-use forebay_core::request::RequestError;
 use answer::Telling;
 pub use error::{MessagesError, object as error_object};
+use forebay_core::request::RequestError;
 use input::Input;
 
 /// Fields that mean the same in a chat. The later ones are ours.
@@ -81,7 +81,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let named = |param: &str| input.named(param);
     let asked = chat::parse_translated(&state, &head, chat, ignored, named)?;
     let stream = asked.delivery.stream;
-    head.adapter = asked.raw.adapter;
+    head.adapter = asked.raw.parameters.adapter;
     let running =
         Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(|error| renamed(error, named))?;
     let about = About::new(&running, asked.ignored);

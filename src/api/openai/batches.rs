@@ -15,8 +15,8 @@ use crate::api::access::Owner;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::batches::{BatchList, BatchObject, BatchRequest, ListPart};
-use forebay_store::jobs::{self, ROUTES};
 use forebay_core::request::RequestError;
+use forebay_store::jobs::{self, ROUTES};
 use forebay_store::{Batch, BatchStatus, NewBatch};
 
 type Answer = Result<Json<Value>, ApiError>;

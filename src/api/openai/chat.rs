@@ -21,10 +21,10 @@ use crate::api::extract::read_object;
 use crate::api::openapi::shapes::chat::{ChatChunk, ChatCompletion, ChatRequest};
 use crate::api::openapi::shapes::parameters::{ConversationHeader, RequestHeaders, Strictness};
 use crate::generate::{CallDelta, TextDelta, TokenLogprob};
+use crate::generate::{Prompt, RawRequest};
+use forebay_core::request::{FinishReason, Parameters, RequestError};
 use forebay_engine::metrics::Route;
 use forebay_text::{ChatMessage, TemplateOptions};
-use forebay_core::request::{FinishReason, RequestError};
-use crate::generate::raw::{Prompt, RawRequest};
 
 /// A chat, understood; what every route that leads to one comes down to.
 pub struct Asked {
@@ -49,7 +49,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let mut head = Head::read(&state, &request, "chatcmpl-")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
     let delivery = asked.delivery;
-    head.adapter = asked.raw.adapter;
+    head.adapter = asked.raw.parameters.adapter;
     let running = Running::start(&state, &head, vec![asked.raw], delivery).await?;
     let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
@@ -78,17 +78,18 @@ pub fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Re
     delivery.logprobs = take_logprobs(&mut fields)?;
     let (tools, choice) = take_tools(&mut fields)?;
     let template = TemplateOptions { tools, ..take_template(state, &mut fields)? };
-    let mut raw = RawRequest {
-        prompt,
-        template,
+    let max_thinking_tokens = fields.integer("max_thinking_tokens")?;
+    let sampling = take_sampling(&mut fields, head)?;
+    let parameters = Parameters {
         adapter,
-        max_thinking_tokens: fields.integer("max_thinking_tokens")?,
+        max_thinking_tokens,
         logprobs: delivery.logprobs,
         logprobs_param: "top_logprobs",
-        ..take_sampling(&mut fields, head)?
+        ..sampling.parameters
     };
+    let mut raw = RawRequest { prompt, template, parameters, ..sampling };
     demand(&mut raw, &choice, state.generator.call_format())?;
-    delivery.prompt_logprobs = raw.prompt_logprobs;
+    delivery.prompt_logprobs = raw.parameters.prompt_logprobs;
     check_stream(&delivery)?;
     Ok(Asked { raw, delivery, ignored: fields.finish(head.strict)? })
 }

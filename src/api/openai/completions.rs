@@ -19,9 +19,9 @@ use crate::api::extract::read_object;
 use crate::api::openapi::shapes::completions::{Completion, CompletionChunk, CompletionRequest};
 use crate::api::openapi::shapes::parameters::{ConversationHeader, RequestHeaders, Strictness};
 use crate::generate::{Generator, Started, TextDelta, TokenLogprob};
-use forebay_engine::metrics::Route;
+use crate::generate::{Prompt, RawRequest};
 use forebay_core::request::{FinishReason, RequestError};
-use crate::generate::raw::{Prompt, RawRequest};
+use forebay_engine::metrics::Route;
 
 /// As OpenAI has it.
 const DEFAULT_MAX_TOKENS: u32 = 16;
@@ -54,7 +54,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let mut head = Head::read(&state, &request, "cmpl-")?;
     let asked = parse(&state, &head, Fields::new(read_object(request, state.body).await?))?;
     let delivery = asked.delivery;
-    head.adapter = asked.raws.first().and_then(|raw| raw.adapter);
+    head.adapter = asked.raws.first().and_then(|raw| raw.parameters.adapter);
     let running = Running::start(&state, &head, asked.raws, delivery).await?;
     let about = About::new(&running, asked.ignored);
     let mut response = if delivery.stream {
@@ -88,25 +88,26 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
     };
     check_special(&mut fields, true)?;
     let mut delivery = take_delivery(&mut fields, head)?;
-    let mut raw = RawRequest { adapter, ..take_sampling(&mut fields, head)? };
-    raw.default_max_tokens = Some(DEFAULT_MAX_TOKENS);
+    let mut raw = take_sampling(&mut fields, head)?;
+    raw.parameters.adapter = adapter;
+    raw.parameters.default_max_tokens = Some(DEFAULT_MAX_TOKENS);
     delivery.logprobs = fields.integer("logprobs")?;
     if delivery.logprobs.is_some_and(|count| !(0..=MAX_LOGPROBS).contains(&count)) {
         return Err(RequestError::invalid("logprobs", format!("must be between 0 and {MAX_LOGPROBS}")));
     }
     delivery.echo = fields.flag("echo")?;
-    delivery.prompt_logprobs = raw.prompt_logprobs;
+    delivery.prompt_logprobs = raw.parameters.prompt_logprobs;
     check_stream(&delivery)?;
-    raw.logprobs = delivery.logprobs;
-    raw.logprobs_param = "logprobs";
+    raw.parameters.logprobs = delivery.logprobs;
+    raw.parameters.logprobs_param = "logprobs";
     raw.echo = delivery.echo;
     if delivery.echo && delivery.logprobs.is_some() {
-        raw.prompt_logprobs = raw.prompt_logprobs.max(delivery.logprobs);
+        raw.parameters.prompt_logprobs = raw.parameters.prompt_logprobs.max(delivery.logprobs);
     }
-    if raw.max_tokens == Some(0) && (delivery.echo || delivery.prompt_logprobs.is_some()) {
+    if raw.parameters.max_tokens == Some(0) && (delivery.echo || delivery.prompt_logprobs.is_some()) {
         // The prompt's own logprobs are what evaluation harnesses ask for. One token is drawn and dropped.
         delivery.no_completion = true;
-        raw.max_tokens = Some(1);
+        raw.parameters.max_tokens = Some(1);
     }
     let shown = take_best_of(&mut fields, &mut raw, delivery)?;
     let raws = prompts.into_iter().map(|prompt| RawRequest { prompt, ..raw.clone() }).collect();
@@ -115,7 +116,7 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
 
 /// Makes `raw` draw `best_of` choices; returns how many of them are shown.
 fn take_best_of(fields: &mut Fields, raw: &mut RawRequest, delivery: Delivery) -> Result<usize, RequestError> {
-    let n = raw.n.unwrap_or(1);
+    let n = raw.parameters.n.unwrap_or(1);
     let refuse = |message: String| Err(RequestError::invalid("best_of", message));
     match fields.integer("best_of")? {
         None => {}
@@ -127,8 +128,8 @@ fn take_best_of(fields: &mut Fields, raw: &mut RawRequest, delivery: Delivery) -
             return refuse("cannot be streamed: which are best is known at the end".into());
         }
         Some(best_of) if best_of > n => {
-            raw.n = Some(best_of);
-            raw.logprobs = raw.logprobs.or(Some(0));
+            raw.parameters.n = Some(best_of);
+            raw.parameters.logprobs = raw.parameters.logprobs.or(Some(0));
         }
         Some(_) => {}
     }

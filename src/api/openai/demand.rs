@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::tools::ToolChoice;
-use forebay_text::grammar::{GrammarSpec, TaggedCalls, Tool};
-use crate::generate::raw::{RawGrammar, RawRequest};
+use crate::generate::{RawGrammar, RawRequest};
 use forebay_core::request::RequestError;
+use forebay_text::grammar::{GrammarSpec, TaggedCalls, Tool};
 
 const PARAM: &str = "tool_choice";
 

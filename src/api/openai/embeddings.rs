@@ -17,9 +17,9 @@ use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::embeddings::{EmbeddingList, EmbeddingRequest};
 use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
+use crate::generate::RawRequest;
 use crate::generate::{Embedded, Generator};
-use forebay_core::request::{Goal, RequestError};
-use crate::generate::raw::{Prompt, RawRequest};
+use forebay_core::request::{Goal, Parameters, RequestError};
 
 /// As OpenAI has it.
 pub const MAX_INPUTS: usize = 2_048;
@@ -53,7 +53,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     head.refuse_conversation()?;
     let fields = Fields::new(read_object(request, state.body).await?);
     let asked = parse(&state, &head, fields).map_err(in_our_words)?;
-    head.adapter = asked.raws.first().and_then(|raw| raw.adapter);
+    head.adapter = asked.raws.first().and_then(|raw| raw.parameters.adapter);
     let vectors = embed(&state, &head, asked.raws).await.map_err(in_our_words)?;
     let mut body = list(&state.generator, head.adapter, &vectors, (asked.encoding, asked.dimensions));
     if head.traced {
@@ -82,22 +82,28 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
             RequestError::invalid("dimensions", format!("must be between 1 and {width}, got {count}"))
         })?,
     };
-    let raw = RawRequest { adapter, ..take_embedding(state, head, &mut fields)? };
+    let raw = take_embedding(state, head, adapter, &mut fields)?;
     let raws = inputs.into_iter().map(|prompt| RawRequest { prompt, ..raw.clone() }).collect();
     Ok(Asked { raws, encoding, dimensions, ignored: fields.finish(head.strict)? })
 }
 
 /// A request for the vector of a prompt, all but the prompt.
-pub fn take_embedding(state: &State, head: &Head, fields: &mut Fields) -> Result<RawRequest, RequestError> {
-    let mut raw = RawRequest {
+pub fn take_embedding(
+    state: &State,
+    head: &Head,
+    adapter: Option<u32>,
+    fields: &mut Fields,
+) -> Result<RawRequest, RequestError> {
+    let parameters = Parameters {
         goal: Goal::Embedding(state.generator.embeddings().pooling),
-        prompt: Prompt::default(),
+        adapter,
         truncate_prompt_tokens: fields.integer("truncate_prompt_tokens")?,
         cache_prompt: fields.optional_flag("cache_prompt")?,
         cache_salt: fields.string("cache_salt")?,
         strict: head.strict,
-        ..RawRequest::default()
+        ..Parameters::default()
     };
+    let mut raw = RawRequest { parameters, ..RawRequest::default() };
     head.complete(fields, &mut raw)?;
     Ok(raw)
 }

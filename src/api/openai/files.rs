@@ -18,9 +18,9 @@ use crate::api::access::Owner;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::batches::{FileDeleted, FileList, FileObject, FilePart, FileUpload, ListPart};
 use crate::api::openapi::shapes::errors::ErrorAnswer;
-use forebay_store::jobs::{LineFault, LineReader};
 use forebay_core::request::RequestError;
-use forebay_store::{self, FileQuery, NewFile, Store};
+use forebay_store::jobs::{LineFault, LineReader};
+use forebay_store::{FileQuery, NewFile, Store};
 
 type Answer = Result<Json<Value>, ApiError>;
 
@@ -254,7 +254,7 @@ pub async fn delete(Extract(state): Extract<Front>, owner: Owner, path: Result<P
     Ok(Json(json!({"id": file.id, "object": "file", "deleted": true})))
 }
 
-async fn find(state: &Front, owner: &Owner, id: &str) -> Result<store::FileObject, RequestError> {
+async fn find(state: &Front, owner: &Owner, id: &str) -> Result<forebay_store::FileObject, RequestError> {
     let file = state.store.file(id, state.clock.unix_millis()).await?;
     file.filter(|file| owner.sees(file.owner.as_deref())).ok_or_else(|| lists::missing("file", id))
 }
@@ -263,7 +263,7 @@ fn new_id() -> String {
     format!("file-{}", Uuid::new_v4().simple())
 }
 
-fn object(file: &store::FileObject) -> Value {
+fn object(file: &forebay_store::FileObject) -> Value {
     json!({
         "id": file.id,
         "object": "file",

@@ -16,11 +16,11 @@ use super::sampling::Delivery;
 use super::wire::{Identity, timings, trace, usage_of};
 use crate::api::metrics::StreamFault;
 use crate::api::{State, error, sse};
-use forebay_engine::trace::Trace;
 use crate::generate::{TextDelta, TokenLogprob};
-use forebay_engine::metrics::{Metrics, Route};
 use forebay_core::report::Decision;
 use forebay_core::request::{FinishReason, RequestError};
+use forebay_engine::metrics::{Metrics, Route};
+use forebay_engine::trace::Trace;
 use forebay_engine::workers::Pool;
 
 /// An endpoint's own chunks.

@@ -12,8 +12,8 @@ use crate::api::access::{Identity, Owner};
 use crate::api::journey::Journey;
 use crate::api::proxies::{FAIRNESS_IDS, OBJECTIVES, SLO_TPOT, SLO_TTFT};
 use crate::api::{State, replay};
+use crate::generate::RawRequest;
 use forebay_core::request::{Origin, Payer, Priority, RequestError};
-use crate::generate::raw::RawRequest;
 use forebay_core::units::Micros;
 
 const LONGEST_TENANT: usize = 256;
@@ -107,36 +107,37 @@ impl Head {
         let tier = service_tier(fields)?;
         let asked = fields.take("priority").map(|value| priority("priority", &value)).transpose()?;
         let stated = self.objective.or(asked).or(self.priority).or(tier);
-        raw.priority = match &self.identity {
+        raw.parameters.priority = match &self.identity {
             Some(identity) => identity.priority(stated)?,
             None => stated.unwrap_or_default(),
         };
-        raw.timeout_ms = fields.integer("timeout_ms")?;
-        raw.deadline_ms = fields.integer("deadline_ms")?;
+        raw.parameters.timeout_ms = fields.integer("timeout_ms")?;
+        raw.parameters.deadline_ms = fields.integer("deadline_ms")?;
         let key = self.identity.as_ref().map(|identity| &identity.holder.key);
         let tenant = match &self.identity {
             Some(identity) if !identity.for_batch => Some(identity.holder.key.id.clone()),
             _ => self.fairness_id.clone().or(user),
         };
         self.ignored.iter().for_each(|name| fields.ignore(*name));
-        match (self.slo, raw.max_tokens) {
+        match (self.slo, raw.parameters.max_tokens) {
             (Some((first, each)), Some(tokens @ 1..)) => {
                 // As long as the longest answer may take; out of range is as good as never.
                 let whole = (first + each * (tokens - 1) as f64).ceil().clamp(1.0, LONGEST_SLO_MS) as i64;
-                raw.deadline_ms = Some(raw.deadline_ms.map_or(whole, |deadline| deadline.min(whole)));
+                raw.parameters.deadline_ms =
+                    Some(raw.parameters.deadline_ms.map_or(whole, |deadline| deadline.min(whole)));
             }
             (Some(_), _) => [SLO_TTFT, SLO_TPOT].into_iter().for_each(|name| fields.ignore(name)),
             (None, _) => {}
         }
-        raw.origin = Origin {
+        raw.parameters.origin = Origin {
             id: self.id.as_str().into(),
             tenant: tenant.unwrap_or_default().into(),
             weight: key.map(|key| key.weight).unwrap_or_default(),
             received: self.received,
             span: self.journey.as_ref().and_then(Journey::span),
         };
-        if raw.cache_salt.is_none() {
-            raw.cache_salt = key.map(|key| key.cache_salt.clone()).filter(|salt| !salt.is_empty());
+        if raw.parameters.cache_salt.is_none() {
+            raw.parameters.cache_salt = key.map(|key| key.cache_salt.clone()).filter(|salt| !salt.is_empty());
         }
         let account = self.identity.as_ref().and_then(|identity| identity.account.clone());
         raw.payer = account.map(|account| account as Arc<dyn Payer>);

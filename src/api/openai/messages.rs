@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::params::{Fields, wrong};
-use forebay_text::{ChatMessage, MessageCall};
 use forebay_core::request::RequestError;
+use forebay_text::{ChatMessage, MessageCall};
 
 const MAX_MESSAGES: usize = 2_048;
 /// Of one message.

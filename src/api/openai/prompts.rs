@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::params::{integers, wrong};
-use crate::generate::raw::Prompt;
+use crate::generate::Prompt;
 use forebay_core::request::RequestError;
 
 /// A string, token ids, or a list of either, of which there may be `most`. The number is checked before anything is copied.

@@ -17,8 +17,8 @@ use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::embeddings::{Ranking, RerankRequest};
 use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
+use crate::generate::{Prompt, RawRequest};
 use crate::generate::{normalised, similarity};
-use crate::generate::raw::{Prompt, RawRequest};
 use forebay_core::request::RequestError;
 
 const MAX_DOCUMENTS: usize = 2_047;
@@ -47,7 +47,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     head.refuse_conversation()?;
     let fields = Fields::new(read_object(request, state.body).await?);
     let asked = parse(&state, &head, fields)?;
-    head.adapter = asked.raws.first().and_then(|raw| raw.adapter);
+    head.adapter = asked.raws.first().and_then(|raw| raw.parameters.adapter);
     let vectors = embed(&state, &head, asked.raws)
         .await
         .map_err(|error| renamed(error, |param| (param == "prompt").then(|| "documents".to_owned())))?;
@@ -94,7 +94,7 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
         Some(count) => return Err(RequestError::invalid("top_n", format!("must be at least 1, got {count}"))),
     };
     let shown = fields.flag("return_documents")?;
-    let raw = RawRequest { adapter, ..take_embedding(state, head, &mut fields)? };
+    let raw = take_embedding(state, head, adapter, &mut fields)?;
     let texts = std::iter::once(query).chain(documents.iter().cloned());
     let raws = texts.map(|text| RawRequest { prompt: Prompt::Text(text), ..raw.clone() }).collect();
     Ok(Asked { raws, documents, top, shown, ignored: fields.finish(head.strict)? })

@@ -9,10 +9,10 @@ use super::head::Head;
 use super::sampling::Delivery;
 use crate::api::State;
 use crate::api::journey::Journey;
-use forebay_clock::Clock;
+use crate::generate::RawRequest;
 use crate::generate::{CallBegins, CallDelta, Delta, Generation, Started, TextDelta, TokenLogprob};
+use forebay_clock::Clock;
 use forebay_core::request::{FinishReason, RequestError};
-use crate::generate::raw::RawRequest;
 use forebay_core::units::{Micros, TokenId};
 
 /// Sequences that one HTTP request may start: prompts × n.
@@ -102,7 +102,7 @@ impl Running {
         raws: Vec<RawRequest>,
         delivery: Delivery,
     ) -> Result<Running, RequestError> {
-        let n = raws.first().and_then(|raw| raw.n).unwrap_or(1);
+        let n = raws.first().and_then(|raw| raw.parameters.n).unwrap_or(1);
         if n > 0 && n.saturating_mul(raws.len() as i64) > MAX_SEQUENCES {
             let message = format!("{} prompts with n = {n} make more than {MAX_SEQUENCES} sequences", raws.len());
             return Err(RequestError::invalid("n", message));

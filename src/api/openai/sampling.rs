@@ -7,8 +7,8 @@ use super::models;
 use super::params::{Fields, wrong};
 use super::structured::take_grammar;
 use crate::api::State;
-use crate::generate::raw::RawRequest;
-use forebay_core::request::{RawShaping, RequestError};
+use crate::generate::RawRequest;
+use forebay_core::request::{Parameters, RawShaping, RequestError};
 
 /// How the client wants its answer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ pub fn check_model(state: &State, fields: &mut Fields) -> Result<Option<u32>, Re
 /// Everything of a [`RawRequest`] but its prompt, default `max_tokens` and logprobs.
 pub fn take_sampling(fields: &mut Fields, head: &Head) -> Result<RawRequest, RequestError> {
     let (max_tokens, max_tokens_param) = take_max_tokens(fields)?;
-    let mut raw = RawRequest {
+    let parameters = Parameters {
         max_tokens,
         max_tokens_param,
         n: fields.integer("n")?,
@@ -55,18 +55,22 @@ pub fn take_sampling(fields: &mut Fields, head: &Head) -> Result<RawRequest, Req
         typical_p: fields.number("typical_p")?,
         seed: fields.integer("seed")?,
         shaping: take_shaping(fields)?,
-        stop: fields.strings("stop")?,
         stop_token_ids: fields.integers("stop_token_ids")?,
         ignore_eos: fields.flag("ignore_eos")?,
-        include_stop: fields.flag("include_stop_str_in_output")?,
-        keep_special_tokens: fields.optional_flag("skip_special_tokens")? == Some(false),
         prompt_logprobs: fields.integer("prompt_logprobs")?,
         prompt_logprobs_param: "prompt_logprobs",
         truncate_prompt_tokens: fields.integer("truncate_prompt_tokens")?,
         cache_prompt: fields.optional_flag("cache_prompt")?,
         cache_salt: fields.string("cache_salt")?,
-        grammar: take_grammar(fields)?,
         strict: head.strict,
+        ..Parameters::default()
+    };
+    let mut raw = RawRequest {
+        stop: fields.strings("stop")?,
+        include_stop: fields.flag("include_stop_str_in_output")?,
+        keep_special_tokens: fields.optional_flag("skip_special_tokens")? == Some(false),
+        grammar: take_grammar(fields)?,
+        parameters,
         ..RawRequest::default()
     };
     head.complete(fields, &mut raw)?;

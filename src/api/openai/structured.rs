@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::params::{Fields, wrong};
-use forebay_text::grammar::{GrammarSpec, Whitespace};
-use crate::generate::raw::RawGrammar;
+use crate::generate::RawGrammar;
 use forebay_core::request::RequestError;
+use forebay_text::grammar::{GrammarSpec, Whitespace};
 
 /// At most one may be given.
 pub fn take_grammar(fields: &mut Fields) -> Result<Option<Arc<RawGrammar>>, RequestError> {

@@ -14,8 +14,8 @@ use super::running::{Running, Said};
 use super::wire;
 use crate::api::metrics::StreamFault;
 use crate::api::{State, error, sse};
-use forebay_engine::metrics::{Metrics, Route};
 use forebay_core::request::{FinishReason, RequestError};
+use forebay_engine::metrics::{Metrics, Route};
 use forebay_engine::workers::Pool;
 
 /// How an answer ended.

@@ -17,7 +17,7 @@ use crate::api::extract::read_object;
 use crate::api::openapi::shapes::parameters::Strictness;
 use crate::api::openapi::shapes::tokens::{DetokenizeRequest, Text, TokenizeRequest, Tokens};
 use crate::generate::AddSpecial;
-use crate::generate::raw::Prompt;
+use crate::generate::Prompt;
 use forebay_core::request::RequestError;
 use forebay_text::TemplateOptions;
 

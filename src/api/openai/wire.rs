@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::head::Head;
 use super::running::{Running, Timings};
 use crate::api::State;
-use forebay_clock::unix_seconds;
-use forebay_engine::trace::{Trace, TraceFact, TraceLine};
 use crate::generate::{Effective, TokenLogprob};
+use forebay_clock::unix_seconds;
 use forebay_core::units::Micros;
+use forebay_engine::trace::{Trace, TraceFact, TraceLine};
 use forebay_engine::workers::Pool;
 
 /// The fields that all chunks of a stream repeat.

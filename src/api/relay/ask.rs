@@ -7,8 +7,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::{Map, Value};
 
 use crate::api::access::Identity;
-use forebay_engine::metrics::Route;
 use forebay_core::request::{Payer, Priority, RequestError};
+use forebay_engine::metrics::Route;
 use forebay_engine::workers::Upstream;
 use forebay_engine::workers::prefix::Chain;
 

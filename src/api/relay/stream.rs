@@ -16,8 +16,8 @@ use super::tally::Tally;
 use super::{Attempt, Failure, Relay, error_of, is_stream, respond};
 use crate::api::metrics::StreamFault;
 use crate::api::{anthropic, error, sse};
-use forebay_engine::metrics::Route;
 use forebay_core::request::RequestError;
+use forebay_engine::metrics::Route;
 use forebay_engine::workers::breaker::Verdict;
 use forebay_engine::workers::{Answer, Fault, Lease};
 

@@ -6,8 +6,7 @@ mod world;
 
 use super::*;
 use crate::report::Wait;
-use crate::request::{Limits, Origin};
-use forebay::generate::raw::{Prompt, RawRequest};
+use crate::request::{Limits, Origin, Parameters};
 
 /// A request with a prompt of `prompt` tokens.
 #[derive(Clone, Debug)]
@@ -25,15 +24,14 @@ impl Ask {
     fn build(&self) -> Request {
         let limits = Limits::new(100_000, 1_000, 16);
         let origin = Origin { tenant: self.tenant.as_str().into(), received: self.received, ..Origin::default() };
-        let raw = RawRequest {
-            prompt: Prompt::Tokens(vec![5; self.prompt]),
+        let asked = Parameters {
             max_tokens: Some(self.max_tokens),
             priority: self.priority,
             timeout_ms: self.timeout_ms,
             origin,
-            ..RawRequest::default()
+            ..Parameters::default()
         };
-        let checked = raw.check(&limits, 0).unwrap();
+        let checked = asked.check(&limits, 0).unwrap();
         let mut built = checked.into_requests(vec![5; self.prompt], &[], &limits, || SeqId(self.seq)).unwrap();
         built.requests.remove(0)
     }

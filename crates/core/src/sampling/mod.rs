@@ -12,7 +12,7 @@ mod shaping;
 use thiserror::Error;
 
 use crate::request::SamplingParams;
-use crate::step::{Logprobs, Sampled};
+use crate::step::{Logprobs, Sampled, SequenceFault};
 use crate::units::TokenId;
 
 use filters::Candidate;
@@ -24,6 +24,12 @@ pub use shaping::{Seen, shape};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("logits are not finite")]
 pub struct NonFinite;
+
+impl From<NonFinite> for SequenceFault {
+    fn from(_: NonFinite) -> SequenceFault {
+        SequenceFault::NonFiniteLogits
+    }
+}
 
 /// Draws tokens, in memory that it keeps from one draw to the next.
 #[derive(Debug, Default)]

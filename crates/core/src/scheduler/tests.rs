@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::request::{FinishReason, Limits, Priority};
-use forebay::generate::raw::{Prompt, RawRequest};
+use crate::request::{FinishReason, Limits, Parameters, Priority};
 use crate::step::Sampled;
 use crate::units::TokenId;
 
@@ -88,15 +87,10 @@ pub(super) fn request(seq: u64, job: &Job) -> Request {
 
 pub(super) fn request_by(seq: u64, job: &Job, timeout_ms: Option<i64>) -> Request {
     let prompt = prompt_of(seq, job.prompt);
-    let raw = RawRequest {
-        prompt: Prompt::Tokens(prompt.iter().map(|&t| i64::from(t)).collect()),
-        max_tokens: Some(job.output as i64),
-        priority: job.priority,
-        timeout_ms,
-        ..RawRequest::default()
-    };
+    let asked =
+        Parameters { max_tokens: Some(job.output as i64), priority: job.priority, timeout_ms, ..Parameters::default() };
     let limits = Limits::new(65_536, 256, 8);
-    let checked = raw.check(&limits, 0).expect("in range");
+    let checked = asked.check(&limits, 0).expect("in range");
     checked.into_requests(prompt, &[1], &limits, || SeqId(seq)).expect("fits").requests.remove(0)
 }
 

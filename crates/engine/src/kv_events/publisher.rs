@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
 
-use forebay_clock::Clock;
 use crate::cache_feed::Told;
+use forebay_clock::Clock;
 
 use super::ledger::Ledger;
 use super::wire::{self, Event};

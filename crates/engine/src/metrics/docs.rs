@@ -84,7 +84,7 @@ fn document(written: &str) -> String {
 #[cfg(target_os = "linux")]
 #[test]
 fn every_series_is_in_the_document() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
     let written = std::fs::read_to_string(path).unwrap();
     let document = document(&written);
     if std::env::var_os("FOREBAY_BLESS").is_some() {

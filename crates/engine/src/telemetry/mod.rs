@@ -22,9 +22,9 @@ use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use forebay_clock::Clock;
 use crate::export::Export;
 use crate::trace::Trace;
+use forebay_clock::Clock;
 use forebay_core::units::Micros;
 
 pub use context::SpanContext;

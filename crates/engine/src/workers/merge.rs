@@ -1,8 +1,9 @@
 //! Several loops in numbers as if they were one. Pure.
 
-use crate::stats::{EngineStats, QueueStats, WindowStats};
+use crate::stats::{EngineStats, WindowStats};
 use forebay_core::report::Snapshot;
 use forebay_core::units::Micros;
+use forebay_turn::stats::QueueStats;
 
 /// Counts are added; of times the longest is told, for that is who has to be looked at. `None` of none.
 pub fn stats(all: Vec<EngineStats>) -> Option<EngineStats> {

@@ -6,14 +6,15 @@ use super::local::lock;
 use super::merge;
 use super::pool::Pool;
 use crate::EngineHandle;
-use forebay_turn::control::{Change, Changed, Retuning, Value};
-use forebay_turn::history::Record;
-use crate::stats::{EngineStats, LiveSequence, Recent};
+use crate::stats::{EngineStats, Recent};
 use crate::trace::Trace;
 use forebay_core::report::BlockUse;
 use forebay_core::request::RequestError;
 use forebay_core::scheduler::thermal::{Level, Reading, Thresholds};
 use forebay_core::units::Micros;
+use forebay_turn::control::{Change, Changed, Retuning, Value};
+use forebay_turn::history::Record;
+use forebay_turn::stats::LiveSequence;
 
 /// What is in force beside the configuration: a loop that takes another's place is told all of it.
 #[derive(Debug, Default)]

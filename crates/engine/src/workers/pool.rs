@@ -14,12 +14,12 @@ use super::local::{Local, lock};
 use super::orders::Orders;
 use super::prefix::Chain;
 use super::upstream::Upstream;
-use forebay_clock::Clock;
 use crate::EngineHandle;
 use crate::command::Accepted;
 use crate::heartbeat::{Heartbeat, Pulse};
-use crate::permit::{Gate, Permit};
 use crate::metrics::{Metrics, WorkerMetrics};
+use crate::permit::{Gate, Permit};
+use forebay_clock::Clock;
 use forebay_core::request::{Event, Request, RequestError};
 use forebay_core::units::Micros;
 

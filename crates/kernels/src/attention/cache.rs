@@ -118,8 +118,8 @@ impl Cache {
     }
 
     /// Fills it with NaN.
-    #[cfg(test)]
-    pub(crate) fn poison(&mut self) {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn poison(&mut self) {
         // All ones are NaN in every format, and in the scales of `Q8_0`.
         self.keys.fill(0xff);
         self.values.fill(0xff);

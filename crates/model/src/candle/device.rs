@@ -10,7 +10,7 @@ use super::super::options::DeviceChoice;
 const MAX_HEAD_DIM: usize = 256;
 
 /// `None` is the CPU over our own kernels.
-pub(in crate) fn open(choice: DeviceChoice) -> Result<Option<Device>, LoadError> {
+pub(crate) fn open(choice: DeviceChoice) -> Result<Option<Device>, LoadError> {
     match choice {
         DeviceChoice::Cpu => Ok(None),
         DeviceChoice::Reference => Ok(Some(Device::Cpu)),
@@ -73,7 +73,7 @@ pub(super) fn is_out_of_memory(error: &candle_core::Error) -> bool {
 }
 
 /// Whether attention has a kernel for such heads.
-pub(in crate) fn check_heads(device: &Device, head_dim: usize) -> Result<(), LoadError> {
+pub(crate) fn check_heads(device: &Device, head_dim: usize) -> Result<(), LoadError> {
     let fits = !device.is_cuda() || (head_dim.is_multiple_of(8) && head_dim <= MAX_HEAD_DIM);
     if fits { Ok(()) } else { Err(LoadError::HeadDim { head_dim }) }
 }

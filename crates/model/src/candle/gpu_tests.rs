@@ -8,8 +8,8 @@ use super::super::options::{DeviceChoice, Dtype};
 use super::super::rope::Angles;
 use super::super::spec::Activation;
 use super::{Candle, Kv, device};
-use forebay_kernels::attention::Chunk;
 use forebay_core::request::SamplingParams;
+use forebay_kernels::attention::Chunk;
 
 const TYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
 

@@ -11,7 +11,7 @@ use super::super::backend::Result;
 use super::super::weights::{Numbers, Packed};
 use forebay_kernels::packed::Packing;
 
-pub(in crate) enum Matrix {
+pub(crate) enum Matrix {
     Dense(Tensor),
     Quantised(Arc<QTensor>),
 }
@@ -64,7 +64,7 @@ impl Matrix {
 }
 
 /// Whether devices have kernels for weights of this type.
-pub(in crate) fn stays_quantised(packing: Packing) -> bool {
+pub(crate) fn stays_quantised(packing: Packing) -> bool {
     ggml_type(packing).is_some()
 }
 

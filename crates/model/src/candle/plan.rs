@@ -18,7 +18,7 @@ pub(super) const SPLIT: usize = 256;
 /// Arrays begin at multiples of this many numbers, 16 bytes: what the kernels load at once.
 const ALIGNMENT: usize = 4;
 
-pub(in crate) struct Plan {
+pub(crate) struct Plan {
     /// `[T]`
     pub tokens: Tensor,
     /// `[T]`

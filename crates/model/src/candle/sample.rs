@@ -6,9 +6,9 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape};
 
 use super::super::backend::Draw;
 use super::numbers;
+use forebay_core::sampling::Sampler;
 #[cfg(feature = "cuda")]
 use forebay_kernels::cuda;
-use forebay_core::sampling::Sampler;
 
 /// Stands for no token: the row was not finite.
 pub(super) const NONE: u32 = u32::MAX;

@@ -8,10 +8,10 @@ use forebay_kernels::floats::Floats;
 
 /// Buffers that nobody uses. The lock is held for a look at a short list, by one thread.
 #[derive(Clone, Default)]
-pub(in crate) struct Buffers(Arc<Mutex<Vec<Floats>>>);
+pub(crate) struct Buffers(Arc<Mutex<Vec<Floats>>>);
 
 /// A tensor's numbers; its memory goes back to where it came from when it is dropped.
-pub(in crate) struct Buffer {
+pub(crate) struct Buffer {
     memory: Floats,
     home: Buffers,
 }

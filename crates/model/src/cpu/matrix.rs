@@ -9,7 +9,7 @@ use forebay_kernels::memory::{Memory, OutOfMemory};
 use forebay_kernels::packed::{self, Packing};
 use forebay_kernels::quant::{self, Panels, Rows, Span};
 
-pub(in crate) struct Matrix {
+pub(crate) struct Matrix {
     weights: Weights,
     outputs: usize,
     inputs: usize,

@@ -11,12 +11,12 @@ use super::kv_memory::KvLayout;
 use super::rope::Angles;
 use super::spec::{Activation, Experts};
 use super::weights::Numbers;
+use buffers::{Buffer, Buffers};
 use forebay_kernels::attention::{self, Cache, Geometry, Queries, Shape};
 use forebay_kernels::floats::Floats;
 use forebay_kernels::quant::Rows;
 use forebay_kernels::routing::{self, Routes};
 use forebay_kernels::{activation, norm, rope};
-use buffers::{Buffer, Buffers};
 use matrix::Matrix;
 
 #[derive(Default)]

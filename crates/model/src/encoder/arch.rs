@@ -36,7 +36,7 @@ const DISTILBERT: Renamed = &[
 ];
 
 /// Reads a model's `config.json`; `None` where `class` or else `kind` is no encoder of this family.
-pub(in crate) fn read_spec(
+pub(crate) fn read_spec(
     config: &Fields,
     class: Option<&str>,
     kind: Option<&str>,
@@ -49,7 +49,7 @@ pub(in crate) fn read_spec(
 }
 
 /// Class names of encoders alone.
-pub(in crate) fn supported() -> String {
+pub(crate) fn supported() -> String {
     FAMILIES.map(|(family, ..)| format!("{family}Model")).join(", ")
 }
 

@@ -1,7 +1,7 @@
 //! Everything in which BERT's family differs, as data.
 
-use forebay_kernels::attention::KvDtype;
 use crate::spec::Activation;
+use forebay_kernels::attention::KvDtype;
 
 /// One encoder. All counts are positive; `hidden` is a multiple of `heads`. Every linear layer has a bias, and every
 /// norm stands behind the sum that it normalises.

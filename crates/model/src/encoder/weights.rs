@@ -6,7 +6,7 @@ use crate::error::LoadError;
 use crate::weights::Numbers;
 use crate::weights::decoder::{Linear, Loader};
 
-pub(in crate) struct EncoderWeights<B: Backend> {
+pub(crate) struct EncoderWeights<B: Backend> {
     /// `[vocab, hidden]`
     pub tokens: B::Matrix,
     /// `[positions, hidden]`, what the first segment adds included.
@@ -15,7 +15,7 @@ pub(in crate) struct EncoderWeights<B: Backend> {
     pub layers: Vec<EncoderLayer<B>>,
 }
 
-pub(in crate) struct EncoderLayer<B: Backend> {
+pub(crate) struct EncoderLayer<B: Backend> {
     pub q: Linear<B>,
     pub k: Linear<B>,
     pub v: Linear<B>,
@@ -27,13 +27,13 @@ pub(in crate) struct EncoderLayer<B: Backend> {
 }
 
 /// Of a mean and a variance.
-pub(in crate) struct Norm<B: Backend> {
+pub(crate) struct Norm<B: Backend> {
     pub weight: B::Vector,
     pub bias: B::Vector,
 }
 
 impl<B: Backend> Loader<'_, B, EncoderSpec> {
-    pub(in crate) fn load(&self) -> Result<EncoderWeights<B>, LoadError> {
+    pub(crate) fn load(&self) -> Result<EncoderWeights<B>, LoadError> {
         let spec = self.spec;
         Ok(EncoderWeights {
             tokens: self.table("embeddings.word_embeddings.weight", [spec.vocab, spec.hidden])?,

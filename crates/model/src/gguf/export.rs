@@ -12,15 +12,15 @@ use super::quantize::{Written, atomically, pad, string};
 use super::spec::WINDOW;
 use super::tensors::INTERLEAVED;
 use super::{Gguf, read_spec};
-use forebay_kernels::packed::{Packing, Quantised, repack};
 use crate::arch;
 use crate::error::{LoadError, TensorRule};
 use crate::load::Files;
 use crate::spec::{DecoderSpec, Rope, RopeScaling, Spec};
 use crate::weights::names::{self, InGguf};
 use crate::weights::{Checkpoint, Numbers, Packed, Weights};
-use forebay_text::{GgufVocab, Specials, to_gguf, unused_token};
 use forebay_core::units::TokenId;
+use forebay_kernels::packed::{Packing, Quantised, repack};
+use forebay_text::{GgufVocab, Specials, to_gguf, unused_token};
 
 const ALIGNMENT: usize = 32;
 

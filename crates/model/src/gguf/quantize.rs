@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::Gguf;
 use super::header::TensorInfo;
-use forebay_kernels::packed::{Packing, Quantised, repack};
 use crate::error::LoadError;
 use crate::load::Source;
+use forebay_kernels::packed::{Packing, Quantised, repack};
 
 const FILE_TYPE: &str = "general.file_type";
 const QUANTISATION_VERSION: &str = "general.quantization_version";

@@ -1,10 +1,10 @@
 //! Rotary position embedding in the metadata, and in the tensors that hold what to divide frequencies by.
 
 use super::spec::Prefixed;
-use forebay_kernels::packed::{self, Packing};
 use crate::arch::{FACTOR, MAX_HEAD_DIM, MAX_POSITIONS, THETA};
 use crate::error::{LoadError, TensorRule};
 use crate::spec::{Rope, RopeScaling};
+use forebay_kernels::packed::{self, Packing};
 
 /// Llama 3's scaling, ready to use.
 const DIVISORS: &str = "rope_freqs.weight";

@@ -6,9 +6,7 @@ use super::keys::Keys;
 use super::rope;
 use super::value::Array;
 
-use crate::arch::{
-    MAX_EXPERTS, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, MULTIPLIER,
-};
+use crate::arch::{MAX_EXPERTS, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, MULTIPLIER};
 use crate::error::LoadError;
 use crate::spec::{Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Scales};
 use forebay_core::request::Pooling;
@@ -33,12 +31,12 @@ const ARCHITECTURES: [(&str, Adapt); 10] = [
 pub(super) const WINDOW: &str = "forebay.attention.sliding_window";
 
 /// `general.architecture`.
-pub(in crate) fn architecture(file: &Gguf) -> Result<&str, LoadError> {
+pub(crate) fn architecture(file: &Gguf) -> Result<&str, LoadError> {
     let key = "general.architecture";
     file.keys().text(key)?.ok_or_else(|| file.keys().broken(key, "is missing"))
 }
 
-pub(in crate) fn read_spec(file: &Gguf) -> Result<DecoderSpec, LoadError> {
+pub(crate) fn read_spec(file: &Gguf) -> Result<DecoderSpec, LoadError> {
     let found = architecture(file)?;
     let Some(&(name, adapt)) = ARCHITECTURES.iter().find(|(name, _)| *name == found) else {
         return Err(LoadError::Architecture {
@@ -54,7 +52,7 @@ pub(in crate) fn read_spec(file: &Gguf) -> Result<DecoderSpec, LoadError> {
 }
 
 /// How hidden states are pooled, where the file says it: llama.cpp's numbers.
-pub(in crate) fn read_pooling(file: &Gguf) -> Result<Option<Pooling>, LoadError> {
+pub(crate) fn read_pooling(file: &Gguf) -> Result<Option<Pooling>, LoadError> {
     let key = format!("{}.pooling_type", architecture(file)?);
     Ok(match file.keys().integer(&key, 0..=4)? {
         Some(1) => Some(Pooling::Mean),

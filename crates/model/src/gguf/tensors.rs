@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Gguf;
-use forebay_kernels::packed::Packing;
 use crate::error::{LoadError, TensorRule};
 use crate::spec::{DecoderSpec, NormPlacement};
 use crate::weights::names::InGguf;
 use crate::weights::{Bytes, Numbers, Packed, names};
+use forebay_kernels::packed::Packing;
 
 /// The tensors of one file.
-pub(in crate) struct GgufWeights {
+pub(crate) struct GgufWeights {
     file: Gguf,
     norms: NormPlacement,
     /// How many matrices lie behind each other where experts do.
@@ -31,7 +31,7 @@ struct HeadCounts {
 pub(super) const INTERLEAVED: [&str; 3] = ["llama", "granite", "smollm3"];
 
 impl GgufWeights {
-    pub(in crate) fn new(file: Gguf, spec: &DecoderSpec) -> Result<GgufWeights, LoadError> {
+    pub(crate) fn new(file: Gguf, spec: &DecoderSpec) -> Result<GgufWeights, LoadError> {
         let interleaved = INTERLEAVED.contains(&super::architecture(&file)?);
         let reordered = interleaved.then_some(HeadCounts { queries: spec.heads, keys: spec.kv_heads });
         let experts = spec.experts.map(|experts| experts.count);
@@ -40,7 +40,7 @@ impl GgufWeights {
 
     /// The tensor that checkpoints call `name`, once its shape and type are found to be right. Only reordered query and key
     /// weights are copied; all others stay in the file.
-    pub(in crate) fn numbers(&self, name: &str, shape: &[usize]) -> Result<Numbers, LoadError> {
+    pub(crate) fn numbers(&self, name: &str, shape: &[usize]) -> Result<Numbers, LoadError> {
         let InGguf { name, expert } = names::in_gguf(name, self.norms);
         let fault = |rule| self.file.fault(&name, rule);
         let tensor = self.file.tensor(&name).ok_or_else(|| fault(TensorRule::Missing))?;
@@ -66,7 +66,7 @@ impl GgufWeights {
     }
 
     /// Bytes on a device where matrices of types for which it has kernels `stay` as they are, and other numbers take `width`.
-    pub(in crate) fn bytes(&self, stay: impl Fn(Packing) -> bool, width: usize) -> u64 {
+    pub(crate) fn bytes(&self, stay: impl Fn(Packing) -> bool, width: usize) -> u64 {
         let each = self.file.header.tensors.values().map(|tensor| match tensor.kind.packing {
             Some(packing) if tensor.shape.len() > 1 && stay(packing) => tensor.bytes.len() as u64,
             _ => tensor.shape.iter().product::<usize>() as u64 * width as u64,
@@ -75,7 +75,7 @@ impl GgufWeights {
     }
 
     /// The types of blocks that do not `stay`, in the order of their names.
-    pub(in crate) fn unpacked(&self, stay: impl Fn(Packing) -> bool) -> Vec<&'static str> {
+    pub(crate) fn unpacked(&self, stay: impl Fn(Packing) -> bool) -> Vec<&'static str> {
         let packings = self.file.header.tensors.values().filter_map(|tensor| tensor.kind.packing);
         let unpacked = packings.filter(|packing| packing.block().0 > 1 && !stay(*packing));
         unpacked.map(Packing::name).collect::<BTreeSet<_>>().into_iter().collect()

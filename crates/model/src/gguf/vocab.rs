@@ -4,13 +4,13 @@ use super::Gguf;
 use super::keys::Keys;
 use super::value::Array;
 use crate::error::LoadError;
-use forebay_text::GgufVocab;
 use forebay_core::units::TokenId;
+use forebay_text::GgufVocab;
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
 
 /// What a file says about text.
-pub(in crate) struct Vocabulary {
+pub(crate) struct Vocabulary {
     pub tokens: GgufVocab,
     /// Tokens that end a completion, ascending.
     pub ends: Vec<TokenId>,
@@ -20,7 +20,7 @@ pub(in crate) struct Vocabulary {
 
 /// Reads the keys and checks that the lists are as long as each other and that ids lie below `vocab`. A file without a
 /// tokenizer gives an empty one of the model `none`, llama.cpp's word for that.
-pub(in crate) fn read_vocab(file: &Gguf, vocab: usize) -> Result<Vocabulary, LoadError> {
+pub(crate) fn read_vocab(file: &Gguf, vocab: usize) -> Result<Vocabulary, LoadError> {
     let keys = file.keys();
     let tokens = strings(&keys, TOKENS)?;
     let scores = keys.array("tokenizer.ggml.scores", "F32", Array::floats)?.unwrap_or_default();
@@ -97,7 +97,10 @@ mod tests {
     fn folders() -> Vec<PathBuf> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let others = std::env::var_os("FOREBAY_TEST_VOCABS").map(PathBuf::from);
-        [Some(here.join("tests/vocab")), Some(here.join("../shared/vocab")), others].into_iter().flatten().collect()
+        [Some(here.join("../../tests/vocab")), Some(here.join("../../../shared/vocab")), others]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// llama.cpp's own vectors: texts, and the ids that its tokenizer makes of them without special tokens. What is wrong.

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use super::{Numbers, Weights, names};
-use forebay_kernels::packed::Quantised;
 use crate::backend::{Backend, DeviceError};
 use crate::error::LoadError;
 use crate::spec::{DecoderSpec, Experts, QkNorm};
+use forebay_kernels::packed::Quantised;
 
-pub(in crate) struct DecoderWeights<B: Backend> {
+pub(crate) struct DecoderWeights<B: Backend> {
     /// `[vocab, hidden]`
     pub embedding: B::Matrix,
     pub layers: Vec<LayerWeights<B>>,
@@ -18,7 +18,7 @@ pub(in crate) struct DecoderWeights<B: Backend> {
 }
 
 /// Norms are `None` where the architecture has none.
-pub(in crate) struct LayerWeights<B: Backend> {
+pub(crate) struct LayerWeights<B: Backend> {
     pub attention_in: Option<B::Vector>,
     pub q: Linear<B>,
     pub k: Linear<B>,
@@ -32,7 +32,7 @@ pub(in crate) struct LayerWeights<B: Backend> {
     pub mlp_out: Option<B::Vector>,
 }
 
-pub(in crate) enum FeedForward<B: Backend> {
+pub(crate) enum FeedForward<B: Backend> {
     Dense(Mlp<B>),
     Routed {
         choice: Experts,
@@ -42,25 +42,25 @@ pub(in crate) enum FeedForward<B: Backend> {
     },
 }
 
-pub(in crate) struct Mlp<B: Backend> {
+pub(crate) struct Mlp<B: Backend> {
     pub gate: Linear<B>,
     pub up: Linear<B>,
     pub down: Linear<B>,
 }
 
-pub(in crate) struct Linear<B: Backend> {
+pub(crate) struct Linear<B: Backend> {
     pub weight: B::Matrix,
     pub bias: Option<B::Vector>,
 }
 
 impl<B: Backend> Linear<B> {
-    pub(in crate) fn parts(&self) -> (&B::Matrix, Option<&B::Vector>) {
+    pub(crate) fn parts(&self) -> (&B::Matrix, Option<&B::Vector>) {
         (&self.weight, self.bias.as_ref())
     }
 }
 
 /// Loads the tensors that a spec asks for and hands them to the device.
-pub(in crate) struct Loader<'a, B: Backend, S> {
+pub(crate) struct Loader<'a, B: Backend, S> {
     pub backend: &'a B,
     pub spec: &'a S,
     pub weights: &'a Weights,
@@ -71,7 +71,7 @@ pub(in crate) struct Loader<'a, B: Backend, S> {
 }
 
 impl<B: Backend> Loader<'_, B, DecoderSpec> {
-    pub(in crate) fn load(&self) -> Result<DecoderWeights<B>, LoadError> {
+    pub(crate) fn load(&self) -> Result<DecoderWeights<B>, LoadError> {
         let spec = self.spec;
         Ok(DecoderWeights {
             embedding: self.table(names::EMBEDDING, [spec.vocab, spec.hidden])?,
@@ -172,7 +172,7 @@ impl<B: Backend> Loader<'_, B, DecoderSpec> {
 }
 
 impl<B: Backend, S> Loader<'_, B, S> {
-    pub(in crate) fn linear(
+    pub(crate) fn linear(
         &self,
         module: &str,
         outputs: usize,
@@ -190,7 +190,7 @@ impl<B: Backend, S> Loader<'_, B, S> {
     }
 
     /// Eight bits at least, for these decide between tokens.
-    pub(in crate) fn table(&self, name: &str, [vocab, hidden]: [usize; 2]) -> Result<B::Matrix, LoadError> {
+    pub(crate) fn table(&self, name: &str, [vocab, hidden]: [usize; 2]) -> Result<B::Matrix, LoadError> {
         let numbers = self.weights.tensor(name, &[vocab, hidden], self.config)?;
         let quantise = self.quantise.map(|_| Quantised::Q8_0);
         Ok(self.backend.matrix(self.quantised(numbers, hidden, quantise)?, vocab, hidden)?)
@@ -203,7 +203,7 @@ impl<B: Backend, S> Loader<'_, B, S> {
         }
     }
 
-    pub(in crate) fn vector(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
+    pub(crate) fn vector(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
         let numbers = self.weights.tensor(name, &[width], self.config)?;
         Ok(self.backend.vector(numbers)?)
     }

@@ -12,7 +12,7 @@ use memmap2::UncheckedAdvice;
 use crate::error::LoadError;
 
 /// A mapped file, or bytes inside the program.
-pub(in crate) enum Bytes {
+pub(crate) enum Bytes {
     Mapped(Mmap),
     Static(&'static [u8]),
     Owned(Vec<u8>),
@@ -20,7 +20,7 @@ pub(in crate) enum Bytes {
 
 impl Bytes {
     /// Maps a regular file; a FIFO or a device is refused before it is opened, for opening may block.
-    pub(in crate) fn map(path: &Path) -> Result<Bytes, LoadError> {
+    pub(crate) fn map(path: &Path) -> Result<Bytes, LoadError> {
         let io = |source| LoadError::Io { path: path.to_path_buf(), source };
         let metadata = fs::metadata(path).map_err(io)?;
         if !metadata.is_file() {
@@ -39,7 +39,7 @@ impl Bytes {
     }
 
     /// Lets go of the memory behind `range`, where it is the file's: reading it again costs time, nothing else.
-    pub(in crate) fn release(&self, range: Range<usize>) {
+    pub(crate) fn release(&self, range: Range<usize>) {
         #[cfg(unix)]
         if let Bytes::Mapped(map) = self
             && range.end <= map.len()

@@ -17,7 +17,7 @@ pub(super) const FUSED_QKV: &str = "self_attn.qkv_proj";
 pub(super) const FUSED_GATE_UP: &str = "gate_up_proj";
 
 /// Parts of names that an architecture spells otherwise: ours, theirs.
-pub(in crate) type Renamed = &'static [(&'static str, &'static str)];
+pub(crate) type Renamed = &'static [(&'static str, &'static str)];
 
 pub(super) fn rename(tensor: &str, renamed: Renamed) -> String {
     renamed.iter().fold(tensor.to_string(), |name, (ours, theirs)| name.replace(ours, theirs))
@@ -57,7 +57,7 @@ pub(super) fn layer_norms(placement: NormPlacement) -> LayerNorms {
 }
 
 /// Every tensor of a decoder, by our names, and its shape.
-pub(in crate) fn of_decoder(spec: &DecoderSpec) -> Vec<(String, Vec<usize>)> {
+pub(crate) fn of_decoder(spec: &DecoderSpec) -> Vec<(String, Vec<usize>)> {
     let mut all = vec![(EMBEDDING.to_string(), vec![spec.vocab, spec.hidden])];
     for index in 0..spec.layers.len() {
         of_layer(spec, index, &mut all);
@@ -116,13 +116,13 @@ fn of_layer(spec: &DecoderSpec, index: usize, all: &mut Vec<(String, Vec<usize>)
 
 /// A tensor of a GGUF file: all of it, or one expert's matrix of those that lie behind each other in it.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate) struct InGguf {
+pub(crate) struct InGguf {
     pub name: String,
     pub expert: Option<usize>,
 }
 
 /// Where GGUF files have `tensor`; other names stay as they are.
-pub(in crate) fn in_gguf(tensor: &str, norms: NormPlacement) -> InGguf {
+pub(crate) fn in_gguf(tensor: &str, norms: NormPlacement) -> InGguf {
     const FIXED: [(&str, &str); 3] =
         [(EMBEDDING, "token_embd.weight"), (FINAL_NORM, "output_norm.weight"), (HEAD, "output.weight")];
     const MODULES: [(&str, &str); 15] = [
@@ -165,7 +165,7 @@ pub(in crate) fn in_gguf(tensor: &str, norms: NormPlacement) -> InGguf {
 }
 
 /// Whether `tensor` is a norm's weight; they start near one, all others near zero.
-pub(in crate) fn is_norm(tensor: &str) -> bool {
+pub(crate) fn is_norm(tensor: &str) -> bool {
     tensor.ends_with("norm.weight") || tensor.ends_with("LayerNorm.weight")
 }
 

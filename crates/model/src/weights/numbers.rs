@@ -4,18 +4,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::map::Bytes;
-use forebay_kernels::packed::{self, Packing, Quantised};
 use crate::error::TensorRule;
+use forebay_kernels::packed::{self, Packing, Quantised};
 
 /// A tensor, row after row.
-pub(in crate) enum Numbers {
+pub(crate) enum Numbers {
     Plain(Vec<f32>),
     Packed(Packed),
 }
 
 /// Rows of whole blocks, left where they lie: in a mapped file, mostly.
 #[derive(Clone)]
-pub(in crate) struct Packed {
+pub(crate) struct Packed {
     packing: Packing,
     file: Arc<Bytes>,
     /// Where in the file; whole blocks.
@@ -24,7 +24,7 @@ pub(in crate) struct Packed {
 
 impl Numbers {
     /// In `f32`, unpacked where need be.
-    pub(in crate) fn plain(self) -> Result<Vec<f32>, TensorRule> {
+    pub(crate) fn plain(self) -> Result<Vec<f32>, TensorRule> {
         match self {
             Numbers::Plain(numbers) => Ok(numbers),
             Numbers::Packed(packed) => packed.unpack(),
@@ -32,7 +32,7 @@ impl Numbers {
     }
 
     /// Quantised, where they are in F32, F16 or BF16 and `inputs` are whole blocks of `to`, or else of Q8_0; others stay.
-    pub(in crate) fn quantised(self, to: Quantised, inputs: usize) -> Result<Numbers, TensorRule> {
+    pub(crate) fn quantised(self, to: Quantised, inputs: usize) -> Result<Numbers, TensorRule> {
         let fits = |to: &Quantised| to.packing().row_bytes(inputs).is_some();
         let Some(to) = [to, Quantised::Q8_0].into_iter().find(fits) else { return Ok(self) };
         let packed = match self {
@@ -53,7 +53,7 @@ impl Numbers {
     }
 
     /// Rows `rows` of `inputs` numbers each. A packed row is whole blocks.
-    pub(in crate) fn rows(&self, rows: Range<usize>, inputs: usize) -> Numbers {
+    pub(crate) fn rows(&self, rows: Range<usize>, inputs: usize) -> Numbers {
         match self {
             Numbers::Plain(numbers) => Numbers::Plain(numbers[rows.start * inputs..rows.end * inputs].to_vec()),
             Numbers::Packed(packed) => {
@@ -69,26 +69,26 @@ impl Numbers {
 
 impl Packed {
     /// `range` holds whole blocks of `packing`.
-    pub(in crate) fn new(packing: Packing, file: Arc<Bytes>, range: Range<usize>) -> Packed {
+    pub(crate) fn new(packing: Packing, file: Arc<Bytes>, range: Range<usize>) -> Packed {
         Packed { packing, file, range }
     }
 
-    pub(in crate) fn plain(numbers: &[f32]) -> Packed {
+    pub(crate) fn plain(numbers: &[f32]) -> Packed {
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         let whole = 0..bytes.len();
         Packed::new(Packing::F32, Arc::new(Bytes::Owned(bytes)), whole)
     }
 
-    pub(in crate) fn packing(&self) -> Packing {
+    pub(crate) fn packing(&self) -> Packing {
         self.packing
     }
 
-    pub(in crate) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.file[self.range.clone()]
     }
 
     /// Lets go of the memory of part of [`Packed::bytes`]; reading it again reads the file again.
-    pub(in crate) fn release(&self, part: Range<usize>) {
+    pub(crate) fn release(&self, part: Range<usize>) {
         self.file.release(self.range.start + part.start..self.range.start + part.end);
     }
 

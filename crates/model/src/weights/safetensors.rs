@@ -13,10 +13,10 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::map::Bytes;
 use super::numbers::{Numbers, Packed};
-use forebay_kernels::packed::Packing;
 use crate::error::{HeaderRule, LoadError, TensorRule};
 use crate::json::{self, Fields};
 use crate::options::Dtype;
+use forebay_kernels::packed::Packing;
 
 /// The reference implementation's own limit.
 const MAX_HEADER: u64 = 100_000_000;
@@ -25,7 +25,7 @@ const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
 
 /// One file or several, as one set of named tensors.
-pub(in crate) struct Checkpoint {
+pub(crate) struct Checkpoint {
     files: Vec<TensorFile>,
     /// Tensor name to index into `files`.
     places: HashMap<String, usize>,
@@ -35,7 +35,7 @@ pub(in crate) struct Checkpoint {
 
 impl Checkpoint {
     /// `model.safetensors`, or else the files that `model.safetensors.index.json` names.
-    pub(in crate) fn open(folder: &Path) -> Result<Checkpoint, LoadError> {
+    pub(crate) fn open(folder: &Path) -> Result<Checkpoint, LoadError> {
         let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
         if single.exists() {
             Checkpoint::single(single.clone(), Bytes::map(&single)?)
@@ -47,7 +47,7 @@ impl Checkpoint {
     }
 
     /// One file; `path` names it in errors.
-    pub(in crate) fn single(path: PathBuf, bytes: Bytes) -> Result<Checkpoint, LoadError> {
+    pub(crate) fn single(path: PathBuf, bytes: Bytes) -> Result<Checkpoint, LoadError> {
         let file = TensorFile::parse(path.clone(), bytes)?;
         let places = file.entries.keys().map(|name| (name.clone(), 0)).collect();
         Ok(Checkpoint { files: vec![file], places, described_by: path })
@@ -83,30 +83,30 @@ impl Checkpoint {
     }
 
     /// `(dtype, bytes)` of every tensor.
-    pub(in crate) fn census(&self) -> impl Iterator<Item = (&str, u64)> {
+    pub(crate) fn census(&self) -> impl Iterator<Item = (&str, u64)> {
         let placed = self.places.iter().filter_map(|(name, &place)| self.files[place].entries.get(name));
         placed.map(|entry| (entry.dtype.as_str(), (entry.data_offsets.1 - entry.data_offsets.0) as u64))
     }
 
     /// What most bytes are.
-    pub(in crate) fn dtype(&self) -> Dtype {
+    pub(crate) fn dtype(&self) -> Dtype {
         let bytes = |name: &str| self.census().filter(|(dtype, _)| *dtype == name).map(|(_, bytes)| bytes).sum::<u64>();
         let named = [("BF16", Dtype::Bf16), ("F16", Dtype::F16), ("F32", Dtype::F32)];
         named.into_iter().max_by_key(|(name, _)| bytes(name)).map_or(Dtype::F32, |(_, dtype)| dtype)
     }
 
-    pub(in crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.places.keys().map(String::as_str)
     }
 
     /// Of a matrix; `None` where there is no tensor of that name and rank.
-    pub(in crate) fn shape(&self, name: &str) -> Option<[usize; 2]> {
+    pub(crate) fn shape(&self, name: &str) -> Option<[usize; 2]> {
         let entry = self.files[*self.places.get(name)?].entries.get(name)?;
         entry.shape.as_slice().try_into().ok()
     }
 
     /// The tensor `name`, once its shape and dtype are found to be right.
-    pub(in crate) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Numbers, LoadError> {
+    pub(crate) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Numbers, LoadError> {
         let Some((name, &place)) = self.places.get_key_value(name).or_else(|| self.other_name(name)) else {
             let (path, tensor) = (self.described_by.clone(), name.to_string());
             return Err(LoadError::Tensor { path, tensor, rule: TensorRule::Missing });

@@ -21,8 +21,8 @@ use super::active::{Active, READ_AHEAD};
 use super::lines::{self, LineFault};
 use super::wording::{self, Unanswered};
 use super::{Answered, Answerer, Ask, Config};
-use forebay_clock::Clock;
 use crate::{Batch, BatchStatus, FinishedItem, Item, Lead, NewItem, Store, StoreError};
+use forebay_clock::Clock;
 
 /// How often the loop looks without being woken: for batches that expire, and for those that another server took in.
 const TICK: Duration = Duration::from_secs(1);

@@ -9,9 +9,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use super::*;
-use forebay_clock::Clock;
 use crate::testing::stores;
-use crate::{self, Batch, BatchStatus, Location, NewBatch, NewFile, Store};
+use crate::{Batch, BatchStatus, Location, NewBatch, NewFile, Store};
+use forebay_clock::Clock;
 use forebay_core::units::Micros;
 
 /// A store, a clock that stands still, and a runner at work.
@@ -156,7 +156,7 @@ async fn every_line_is_answered_in_its_place() {
 
 #[tokio::test]
 async fn a_file_that_asks_other_routes_fails_with_its_lines() {
-    let scene = Scene::start(Store::new(store::Config::memory()), 4, scripted(ok));
+    let scene = Scene::start(Store::new(crate::Config::memory()), 4, scripted(ok));
     let lines = [line(0), line_to("/v1/chat/completions", 1), line(2), line_to("/v1/chat/completions", 3)];
     let id = scene.create("a", &lines).await;
     let batch = scene.ends(&id, BatchStatus::Failed).await;
@@ -215,7 +215,7 @@ async fn a_cancelled_batch_keeps_what_it_has() {
 #[tokio::test]
 async fn a_batch_expires_with_its_window() {
     // Three lines are stuck, and one may be asked beside them.
-    let scene = Scene::start(Store::new(store::Config::memory()), 4, stuck_after(2));
+    let scene = Scene::start(Store::new(crate::Config::memory()), 4, stuck_after(2));
     let id = scene.create("a", &lines(5)).await;
     scene.until(&id, "answered in part", |batch| batch.completed == 2).await;
     scene.clock.advance(Micros::from_millis(3_599_999));
@@ -241,7 +241,7 @@ async fn a_full_queue_is_no_answer() {
         2 => status(504),
         _ => ok(ask),
     });
-    let scene = Scene::start(Store::new(store::Config::memory()), 1, answer);
+    let scene = Scene::start(Store::new(crate::Config::memory()), 1, answer);
     let id = scene.create("a", &lines(2)).await;
     let batch = scene.ends(&id, BatchStatus::Completed).await;
     assert_eq!((batch.completed, batch.failed), (2, 0));
@@ -265,7 +265,7 @@ async fn batches_take_turns_and_no_more_lines_are_asked_than_may() {
             .boxed()
         })
     };
-    let scene = Scene::start(Store::new(store::Config::memory()), 3, answer);
+    let scene = Scene::start(Store::new(crate::Config::memory()), 3, answer);
     // Both are there before the runner looks.
     let (a, b) = (scene.create("a", &lines(40)).await, scene.create("b", &lines(40)).await);
     scene.ends(&a, BatchStatus::Completed).await;
@@ -304,7 +304,7 @@ async fn whoever_runs_next_asks_only_what_has_no_answer() {
 #[tokio::test]
 async fn answers_wait_for_room_in_the_store() {
     let folder = tempfile::tempdir().unwrap();
-    let config = store::Config { location: Location::File(folder.path().join("x.db")), max_mib: Some(1) };
+    let config = crate::Config { location: Location::File(folder.path().join("x.db")), max_mib: Some(1) };
     let large = "x".repeat(40 << 10);
     let answer = scripted(move |ask| Answered { body: json!({"text": large}).to_string(), ..ok(ask) });
     let scene = Scene::start(Store::new(config), 4, answer);

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::directory::Holder;
 use super::spool::{Place, Spool, Used};
-use forebay_core::request::Payer;
 use crate::UsageSum;
+use forebay_core::request::Payer;
 
 /// Shared by the generations of a request; when the last of them is gone, what they took goes to the spool. A request that
 /// took nothing is not in the ledger.

@@ -14,9 +14,9 @@ use super::key::Key;
 use super::meter::Meter;
 use super::token::{Minted, NoChance, Secret, id_of};
 use super::{DAY_MS, month_of};
+use crate::{KeyRecord, Store, StoreError};
 use forebay_clock::Clock;
 use forebay_core::request::RequestError;
-use crate::{KeyRecord, Store, StoreError};
 use forebay_core::units::Micros;
 
 /// A key and what it is using.

@@ -1,7 +1,7 @@
 //! A key: whose it is, what it may do and how much of it. Pure.
 
-use forebay_core::request::{Priority, Weight};
 use crate::KeyRecord;
+use forebay_core::request::{Priority, Weight};
 
 /// What a key opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,9 +22,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::{Store, StoreError};
 use forebay_clock::Clock;
 use forebay_core::request::RequestError;
-use crate::{Store, StoreError};
 
 pub use account::Account;
 pub use directory::{Directory, Holder};

@@ -11,8 +11,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use forebay_clock::Clock;
 use crate::{Store, StoreError, UsageRow, UsageSum};
+use forebay_clock::Clock;
 
 /// What one request used.
 #[derive(Clone, Debug, PartialEq, Eq)]

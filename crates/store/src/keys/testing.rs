@@ -1,7 +1,6 @@
 //! Keys for the tests of other rooms: a store without a file, and keys that exist from the start.
 
 use super::*;
-use crate;
 
 /// As a server has them, and the texts of `wanted`, in their order.
 pub async fn with_keys(clock: &Clock, wanted: &[NewKey]) -> (Keys, Store, Vec<Minted>) {
@@ -9,7 +8,7 @@ pub async fn with_keys(clock: &Clock, wanted: &[NewKey]) -> (Keys, Store, Vec<Mi
 }
 
 pub async fn with_spool(clock: &Clock, wanted: &[NewKey], spool: usize) -> (Keys, Store, Vec<Minted>) {
-    let store = Store::new(store::Config::memory());
+    let store = Store::new(crate::Config::memory());
     let config = Config {
         required: true,
         secret: SecretSource::Text("a secret of the tests".into()),

@@ -3,9 +3,9 @@
 use super::spool::Writer;
 use super::testing::{with_keys, with_spool};
 use super::*;
-use forebay_core::request::{Payer, Priority, Weight};
 use crate::testing::stores;
 use crate::{Grouping, UsageQuery, UsageRow, UsageSum};
+use forebay_core::request::{Payer, Priority, Weight};
 use forebay_core::units::Micros;
 
 fn unauthorized<T: std::fmt::Debug>(result: Result<T, RequestError>) -> bool {

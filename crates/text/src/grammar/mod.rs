@@ -2,8 +2,8 @@
 //! clock, no logs, no engine.
 //!
 //! ```text
-//! GrammarSpec ─▶ Vocabulary::compile ─▶ Grammar        (generate, once for each spec: Cache)
-//! Grammar ─▶ Matcher: accept(token), mask(), rewind(n)  (engine, one per sequence)
+//! GrammarSpec ─▶ Vocabulary::compile ─▶ Grammar: Constraint           (generate, once for each spec: Cache)
+//! Grammar ─▶ Matcher: ConstraintState: advance, allowed, forced, rewind  (engine, one per sequence, as a trait object)
 //! ```
 //! The only room that knows llguidance. Its parser is Earley's over a lexer made of derivatives of regular expressions; a
 //! mask is a walk of the vocabulary's trie by that parser. Grammars come from clients and are not trusted: sizes, the
@@ -14,47 +14,21 @@
 
 mod bounds;
 mod cache;
+mod compiled;
 mod gbnf;
 mod matcher;
 mod spec;
 mod vocabulary;
 
 use std::fmt;
-use std::sync::Arc;
 
 use thiserror::Error;
 
 pub use cache::Cache;
-pub use matcher::{Mask, Matcher, State, Stop};
+pub use compiled::Grammar;
+pub use matcher::Matcher;
 pub use spec::{GrammarSpec, Naming, TaggedCalls, Tool, Whitespace};
 pub use vocabulary::{Limits, STACK_BYTES, Vocabulary};
-
-/// A compiled grammar over one vocabulary. Cheap to clone.
-#[derive(Clone)]
-pub struct Grammar(Arc<Compiled>);
-
-struct Compiled {
-    /// At the beginning of a text. Never advanced: a [`Matcher`] works on a copy of its own, so that what one sequence makes
-    /// the lexer learn, and the limits on that, is no other sequence's business.
-    fresh: llguidance::Matcher,
-    /// Tokens that end a completion and are no text.
-    eos: Arc<[u32]>,
-    /// The width of masks.
-    width: usize,
-}
-
-impl PartialEq for Grammar {
-    /// The same compiled grammar, not merely an equal one.
-    fn eq(&self, other: &Grammar) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl fmt::Debug for Grammar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Grammar")
-    }
-}
 
 /// Why a spec has no grammar.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -92,11 +66,6 @@ impl GrammarError {
         if limit { GrammarError::TooComplex(error) } else { GrammarError::Invalid(error) }
     }
 }
-
-/// A matcher met a limit, or a token that its grammar does not have; it can only be rewound.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct MatchError(pub String);
 
 /// What a matcher says that was interrupted.
 const INTERRUPTED: &str = "operation cancelled";

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{Tokenizer, fixtures};
+use forebay_core::constraint::{ConstraintState, Progress};
 use forebay_core::units::TokenId;
 
 fn vocabulary() -> (Arc<Tokenizer>, Vocabulary) {
@@ -30,11 +31,11 @@ fn has(grammar: &Grammar, text: &str) -> bool {
     // Byte by byte, for the text's own tokens may be cut in another way than the forced ones.
     for byte in text.bytes() {
         let token = (0..256).find(|&id| tokenizer.token_bytes(id) == [byte]).unwrap();
-        if matcher.state() == State::Complete || matcher.accept(token).is_err() {
+        if matcher.progress() == Progress::Complete || matcher.advance(token).is_err() {
             return false;
         }
     }
-    matcher.state() == State::Complete || matcher.mask().unwrap().allows(fixtures::END)
+    matcher.progress() == Progress::Complete || matcher.allowed().unwrap().allows(fixtures::END)
 }
 
 /// Texts that the grammar has, and texts that it has not.
@@ -270,14 +271,14 @@ fn bombs_are_refused_or_harmless() {
         // Some meet a limit on the way. Whatever happens, happens to this matcher alone.
         let mut matcher = Matcher::new(&grammar);
         for _ in 0..20 {
-            let Ok(mask) = matcher.mask() else { break };
+            let Ok(mask) = matcher.allowed() else { break };
             let Some(token) = mask.first_text() else { break };
-            if matcher.accept(token).is_err() {
+            if matcher.advance(token).is_err() {
                 break;
             }
         }
         let mut other = Matcher::new(&grammar);
-        assert!(other.mask().is_ok());
+        assert!(other.allowed().is_ok());
     }
 }
 
@@ -285,12 +286,12 @@ fn bombs_are_refused_or_harmless() {
 fn walk(matcher: &mut Matcher, choices: &[usize]) -> Vec<(TokenId, Vec<TokenId>)> {
     let mut path = Vec::new();
     for choice in choices {
-        let mask = matcher.mask().unwrap();
+        let mask = matcher.allowed().unwrap();
         let allowed: Vec<TokenId> = (0..fixtures::VOCAB).filter(|&id| mask.allows(id)).collect();
         assert_eq!(allowed.len(), mask.len());
         let Some(&token) = allowed.get(choice % allowed.len().max(1)) else { break };
         path.push((token, allowed));
-        if matcher.accept(token).unwrap() == State::Complete {
+        if matcher.advance(token).unwrap() == Progress::Complete {
             break;
         }
     }
@@ -326,13 +327,13 @@ proptest! {
             // What is not allowed is refused, and that can be taken back too.
             if let Some(wrong) = (0..fixtures::VOCAB).find(|id| !allowed.contains(id)).filter(|_| at % 3 == 0) {
                 wandering.rewind(at).unwrap();
-                prop_assert!(wandering.accept(wrong).is_err());
+                prop_assert!(wandering.advance(wrong).is_err());
             }
             wandering.rewind(at).unwrap();
-            let mask = wandering.mask().unwrap();
+            let mask = wandering.allowed().unwrap();
             let again: Vec<TokenId> = (0..fixtures::VOCAB).filter(|&id| mask.allows(id)).collect();
             prop_assert_eq!(&again, allowed, "at {}", at);
-            wandering.accept(*token).unwrap();
+            wandering.advance(*token).unwrap();
         }
     }
 
@@ -345,10 +346,10 @@ proptest! {
         for (at, _) in path.iter().enumerate() {
             matcher.rewind(at).unwrap();
             for (index, token) in matcher.forced(64).into_iter().enumerate() {
-                let mask = matcher.mask().unwrap();
+                let mask = matcher.allowed().unwrap();
                 prop_assert!(token != fixtures::END);
                 prop_assert!(mask.allows(token) && !mask.is_choice(), "token {} after {}", index, at);
-                matcher.accept(token).unwrap();
+                matcher.advance(token).unwrap();
             }
         }
     }
@@ -369,20 +370,20 @@ fn complete_texts_allow_nothing_and_open_ones_an_end() {
     let (tokenizer, _) = vocabulary();
     let token = |text: &str| tokenizer.encode(text, false).unwrap()[0];
     let mut matcher = Matcher::new(&grammar);
-    assert!(!matcher.mask().unwrap().allows(fixtures::END));
-    assert_eq!(matcher.accept(token("h")), Ok(State::Open));
-    let mask = matcher.mask().unwrap();
+    assert!(!matcher.allowed().unwrap().allows(fixtures::END));
+    assert_eq!(matcher.advance(token("h")), Ok(Progress::Open));
+    let mask = matcher.allowed().unwrap();
     assert!(mask.allows(fixtures::END) && mask.allows(token("i")) && mask.len() == 2);
-    assert_eq!(matcher.accept(token("i")), Ok(State::Complete));
-    assert!(matcher.mask().unwrap().is_empty());
+    assert_eq!(matcher.advance(token("i")), Ok(Progress::Complete));
+    assert!(matcher.allowed().unwrap().is_empty());
     matcher.rewind(1).unwrap();
-    assert_eq!(matcher.accept(fixtures::END), Ok(State::Complete));
+    assert_eq!(matcher.advance(fixtures::END), Ok(Progress::Complete));
 }
 
 #[test]
 fn special_tokens_are_no_text() {
     let grammar = compile(&GrammarSpec::Regex("(?s:.)*".into())).unwrap();
-    let mask = Matcher::new(&grammar).mask().unwrap();
+    let mask = Matcher::new(&grammar).allowed().unwrap();
     for special in [fixtures::BOS, fixtures::USER, fixtures::ASSISTANT] {
         assert!(!mask.allows(special));
     }
@@ -394,7 +395,7 @@ fn special_tokens_are_no_text() {
 #[test]
 fn a_mask_leaves_what_it_allows_and_what_no_logit_may_be() {
     let grammar = compile(&GrammarSpec::Choice(vec!["h".into()])).unwrap();
-    let mask = Matcher::new(&grammar).mask().unwrap();
+    let mask = Matcher::new(&grammar).allowed().unwrap();
     let mut logits = vec![1.0; fixtures::VOCAB as usize + 3];
     logits[7] = f32::NAN;
     mask.apply(&mut logits);
@@ -416,16 +417,16 @@ fn vocabularies_of_all_kinds() {
     let forced = matcher.forced(64);
     assert_eq!(forced.iter().flat_map(|&id| pieces.token_bytes(id)).copied().collect::<Vec<u8>>(), b"fish is");
     // Without an end token the text is over all the same.
-    let complete = forced.iter().map(|&token| matcher.accept(token).unwrap()).last();
-    assert_eq!(complete, Some(State::Complete));
+    let complete = forced.iter().map(|&token| matcher.advance(token).unwrap()).last();
+    assert_eq!(complete, Some(Progress::Complete));
     // Logits wider than the vocabulary, and narrower: what has no token is never allowed, what has no logit neither.
     let bytes = Arc::new(fixtures::byte_level());
     let wide = Vocabulary::new(&bytes, fixtures::VOCAB as usize + 64, &[fixtures::END], limits).unwrap();
     let any = GrammarSpec::Regex("(?s:.)+".into());
-    let mask = Matcher::new(&wide.compile(&any).unwrap()).mask().unwrap();
+    let mask = Matcher::new(&wide.compile(&any).unwrap()).allowed().unwrap();
     assert!((fixtures::VOCAB..fixtures::VOCAB + 64).all(|id| !mask.allows(id)));
     let narrow = Vocabulary::new(&bytes, 200, &[fixtures::END], limits).unwrap();
-    assert!(Matcher::new(&narrow.compile(&any).unwrap()).mask().unwrap().len() <= 200);
+    assert!(Matcher::new(&narrow.compile(&any).unwrap()).allowed().unwrap().len() <= 200);
 }
 
 #[test]
@@ -486,7 +487,7 @@ fn readings_that_multiply_end() {
         };
         let mut matcher = Matcher::new(&grammar);
         let a = (0..256).find(|&id| tokenizer.token_bytes(id) == b"a").unwrap();
-        let step = |matcher: &mut Matcher| matcher.mask().and_then(|_| matcher.accept(a)).is_ok();
+        let step = |matcher: &mut Matcher| matcher.allowed().and_then(|_| matcher.advance(a)).is_ok();
         let steps = (0..FAR).take_while(|_| step(&mut matcher)).count();
         assert!(steps < FAR, "{spec:?} goes on for {steps} tokens");
     }
@@ -499,17 +500,17 @@ fn what_is_interrupted_fails_until_it_is_rewound() {
     let a = tokenizer.encode("a", false).unwrap()[0];
     let (watcher, stops) = std::sync::mpsc::channel();
     let mut matcher = Matcher::watched(&grammar, watcher.clone());
-    let first = matcher.mask().unwrap().len();
-    matcher.accept(a).unwrap();
+    let first = matcher.allowed().unwrap().len();
+    matcher.advance(a).unwrap();
     stops.recv().unwrap().stop();
-    assert!(matcher.mask().is_err() && matcher.state() == State::Open && matcher.forced(4).is_empty());
+    assert!(matcher.allowed().is_err() && matcher.progress() == Progress::Open && matcher.forced(4).is_empty());
     matcher.rewind(1).unwrap();
     assert_eq!(matcher.accepted(), [a]);
-    assert_eq!(matcher.mask().unwrap().len(), first);
+    assert_eq!(matcher.allowed().unwrap().len(), first);
     assert!(stops.try_recv().is_ok(), "there is something to interrupt it with again");
     drop(stops);
     // Nobody listens: the same as interrupted, a compilation's first steps too.
-    assert!(Matcher::watched(&grammar, watcher.clone()).mask().is_err());
+    assert!(Matcher::watched(&grammar, watcher.clone()).allowed().is_err());
     let refused = vocabulary.compile_watched(&GrammarSpec::Regex("[a-c]{2}".into()), Some(watcher)).unwrap_err();
     assert!(refused.is_limit(), "{refused}");
 }

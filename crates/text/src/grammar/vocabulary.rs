@@ -9,8 +9,9 @@ use llguidance::api::{ParserLimits, StopReason, TopLevelGrammar};
 use toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
 use super::spec::Source;
-use super::{Compiled, Grammar, GrammarError, GrammarSpec, Matcher, Stop, bounds, brief};
+use super::{Grammar, GrammarError, GrammarSpec, Matcher, bounds, brief};
 use crate::Tokenizer;
+use forebay_core::constraint::{ConstraintState, Stop};
 use forebay_core::units::TokenId;
 
 /// The trie's nodes count their depth in ten bits. Longer tokens exist only in crafted files and are never allowed.
@@ -115,7 +116,7 @@ impl Vocabulary {
             let unsatisfiable = error.starts_with("Unsatisfiable");
             return Err(if unsatisfiable { GrammarError::Unsatisfiable } else { GrammarError::said(error) });
         }
-        let grammar = Grammar(Arc::new(Compiled { fresh, eos: Arc::clone(&self.eos), width: self.width }));
+        let grammar = Grammar::new(fresh, Arc::clone(&self.eos), self.width);
         try_out(match watcher {
             Some(watcher) => Matcher::watched(&grammar, watcher),
             None => Matcher::new(&grammar),
@@ -128,7 +129,7 @@ impl Vocabulary {
 fn try_out(mut matcher: Matcher) -> Result<(), GrammarError> {
     const STEPS: usize = 4;
     for step in 0..STEPS {
-        let mask = match matcher.mask() {
+        let mask = match matcher.allowed() {
             Ok(mask) => mask,
             Err(error) if error.0 == StopReason::NoExtensionBias.to_string() => {
                 return Err(GrammarError::Unsatisfiable);
@@ -136,7 +137,7 @@ fn try_out(mut matcher: Matcher) -> Result<(), GrammarError> {
             Err(error) => return Err(GrammarError::said(error.0)),
         };
         match mask.first_text() {
-            Some(token) => matcher.accept(token).map_err(|error| GrammarError::said(error.0))?,
+            Some(token) => matcher.advance(token).map_err(|error| GrammarError::said(error.0))?,
             // Nothing at all, or only the end.
             None if step == 0 => return Err(GrammarError::Unsatisfiable),
             None => break,

@@ -9,10 +9,10 @@ use super::super::parts::{Change, Part, Parts};
 use super::super::running::Running;
 use super::super::telling::{self, End, Named};
 use crate::api::{State, error};
-use forebay_clock::unix_seconds;
 use crate::generate::TokenLogprob;
-use forebay_engine::metrics::Route;
+use forebay_clock::unix_seconds;
 use forebay_core::request::{FinishReason, RequestError};
+use forebay_engine::metrics::Route;
 
 /// What a response repeats of its request.
 #[derive(Clone, Debug)]

@@ -26,8 +26,8 @@ use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
 use crate::api::openapi::shapes::responses::{InputTokens, ResponseAnswer, ResponseEvent, ResponseRequest};
-use forebay_core::request::RequestError;
 use answer::{Echo, Telling};
+use forebay_core::request::RequestError;
 use input::Input;
 
 /// Fields that mean the same in a chat.
@@ -89,7 +89,7 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let named = |param: &str| input.named(param);
     let asked = chat::parse_translated(&state, &head, chat, ignored, named)?;
     let stream = asked.delivery.stream;
-    head.adapter = asked.raw.adapter;
+    head.adapter = asked.raw.parameters.adapter;
     let running =
         Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(|error| renamed(error, named))?;
     let about = About::new(&running, asked.ignored);

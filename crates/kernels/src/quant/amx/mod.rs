@@ -11,8 +11,8 @@
 #![allow(unsafe_code)] // intrinsics and tile instructions that load through pointers
 
 pub(in crate::quant) mod cut;
-pub(in crate) mod system;
-pub(in crate) mod tiles;
+pub(crate) mod system;
+pub(crate) mod tiles;
 
 use std::arch::x86_64::*;
 use std::ops::Range;

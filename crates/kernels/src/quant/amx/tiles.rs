@@ -39,7 +39,7 @@ impl Sums {
 }
 
 /// The tile registers of this thread are ours until this is dropped.
-pub(in crate) struct Configured {
+pub(crate) struct Configured {
     /// Tile registers belong to a thread.
     here: PhantomData<*const ()>,
 }
