@@ -160,7 +160,7 @@ fn reopen(rendered: &mut String, content: &str) -> Result<(), RequestError> {
 fn template_error(error: TemplateError) -> RequestError {
     let message = error.to_string();
     match error {
-        TemplateError::TooMuchWork | TemplateError::TooLong => RequestError::TemplateLimit { message },
+        TemplateError::TooMuchWork { .. } | TemplateError::TooLong { .. } => RequestError::TemplateLimit { message },
         TemplateError::Syntax { .. } | TemplateError::Raised { .. } | TemplateError::Failed { .. } => {
             RequestError::Template { message }
         }

@@ -9,7 +9,34 @@ use std::time::Duration;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, install_default_drivers};
 use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection};
 
-use super::{Config, Location, StoreError, User, migrations};
+use super::migrations;
+use super::{Location, StoreError};
+
+/// Where a store is, and how large it may become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub location: Location,
+    /// MiB that a SQLite database may have; `None` is as many as the disk.
+    pub max_mib: Option<u32>,
+}
+
+impl Config {
+    /// Gone with the process.
+    pub fn memory() -> Config {
+        Config { location: Location::Memory, max_mib: None }
+    }
+}
+
+/// Who opens a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum User {
+    /// The one server of a SQLite file; brings the schema up to date.
+    Server,
+    /// A command beside the server, which may be running.
+    Command,
+    /// The same, and it changes nothing.
+    Reader,
+}
 
 /// Readers beside the one writer that SQLite has.
 const CONNECTIONS: u32 = 4;

@@ -42,6 +42,7 @@ use tokio::sync::OnceCell;
 pub use audit::AuditEntry;
 pub use batches::{Batch, BatchStatus, NewBatch};
 pub use check::{SchemaState, Step};
+pub use connect::Config;
 pub use error::StoreError;
 pub use examine::{Examined, examine};
 pub use files::{FileObject, FileQuery, NewFile, Origin, Part};
@@ -52,23 +53,9 @@ pub use lead::Lead;
 pub use location::{Location, without_password};
 pub use usage::{Grouping, UsageQuery, UsageRow, UsageSum};
 
-use connect::Opened;
+use connect::{Opened, User};
 
 type Result<T> = std::result::Result<T, StoreError>;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    pub location: Location,
-    /// MiB that a SQLite database may have; `None` is as many as the disk.
-    pub max_mib: Option<u32>,
-}
-
-impl Config {
-    /// Gone with the process.
-    pub fn memory() -> Config {
-        Config { location: Location::Memory, max_mib: None }
-    }
-}
 
 /// A store that opens with its first use. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -79,17 +66,6 @@ struct Inner {
     config: Config,
     user: User,
     opened: OnceCell<Opened>,
-}
-
-/// Who opens a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum User {
-    /// The one server of a SQLite file; brings the schema up to date.
-    Server,
-    /// A command beside the server, which may be running.
-    Command,
-    /// The same, and it changes nothing.
-    Reader,
 }
 
 /// A part of a list, newest first.

@@ -14,6 +14,7 @@ use thiserror::Error as ThisError;
 
 use super::chat_values::{message_value, parsed, with_tools_in_system};
 use super::strftime::strftime;
+use super::template_error::TemplateError;
 use crate::{ChatMessage, MessageCall, TemplateOptions, Tools};
 
 /// Instructions per rendering. A message costs a few dozen.
@@ -46,22 +47,6 @@ pub enum ToolsIn {
     /// In the system message, as text (Phi-4-mini).
     SystemMessage,
     Nowhere,
-}
-
-/// Messages are at most 500 characters.
-#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
-pub enum TemplateError {
-    #[error("the chat template is not valid (line {line}): {message}")]
-    Syntax { line: usize, message: String },
-    /// The template refused the messages in its own words.
-    #[error("{message}")]
-    Raised { message: String },
-    #[error("the chat template needs more than {FUEL} steps for these messages")]
-    TooMuchWork,
-    #[error("the chat template writes more than {MAX_OUTPUT_BYTES} bytes for these messages")]
-    TooLong,
-    #[error("the chat template fails in line {line}: {message}")]
-    Failed { line: usize, message: String },
 }
 
 /// What `raise_exception` was given, as an error's cause: macros wrap errors, causes survive.
@@ -213,7 +198,7 @@ impl ChatTemplate {
         let template = self.environment.get_template(NAME).map_err(failure)?;
         let rendered = template.render_captured_to(context, &mut output).map(drop);
         if output.full {
-            return Err(TemplateError::TooLong);
+            return Err(TemplateError::TooLong { bytes: MAX_OUTPUT_BYTES });
         }
         rendered.map_err(failure)?;
         String::from_utf8(output.bytes).map_err(|e| TemplateError::Failed { line: 0, message: e.to_string() })
@@ -311,7 +296,7 @@ fn failure(error: Error) -> TemplateError {
             return TemplateError::Raised { message: cut(message) };
         }
         if current.downcast_ref::<Error>().is_some_and(|e| e.kind() == ErrorKind::OutOfFuel) {
-            return TemplateError::TooMuchWork;
+            return TemplateError::TooMuchWork { steps: FUEL };
         }
         cause = current.source();
     }

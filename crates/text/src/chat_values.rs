@@ -3,7 +3,7 @@
 use minijinja::context;
 use minijinja::value::{Serde, Value};
 
-use super::TemplateError;
+use super::template_error::TemplateError;
 use crate::{ChatMessage, MessageCall};
 
 /// JSON as a template's value.

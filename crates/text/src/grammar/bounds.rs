@@ -5,7 +5,8 @@
 
 use serde_json::Value;
 
-use super::{GrammarError, GrammarSpec, Limits};
+use super::limits::Limits;
+use super::{GrammarError, GrammarSpec};
 
 /// Of one regular expression. 16 KiB of `a?` take half a second, and the time grows with the square.
 const MOST_PATTERN_BYTES: usize = 8 << 10;

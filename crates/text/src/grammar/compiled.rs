@@ -2,19 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
-use forebay_core::constraint::{Constraint, ConstraintState, Mask, Stop};
 use forebay_core::units::TokenId;
-
-use super::matcher::Matcher;
 
 /// A compiled grammar over one vocabulary. Cheap to clone.
 #[derive(Clone)]
 pub struct Grammar(Arc<Compiled>);
 
 struct Compiled {
-    /// At the beginning of a text. Never advanced: a [`Matcher`] works on a copy of its own, so that what one sequence makes
+    /// At the beginning of a text. Never advanced: a [`super::Matcher`] works on a copy of its own, so that what one sequence makes
     /// the lexer learn, and the limits on that, is no other sequence's business.
     fresh: llguidance::Matcher,
     /// Tokens that end a completion and are no text.
@@ -52,15 +48,5 @@ impl Grammar {
 
     pub(super) fn width(&self) -> usize {
         self.0.width
-    }
-}
-
-impl Constraint for Grammar {
-    fn start(&self, watcher: Sender<Stop>) -> Box<dyn ConstraintState> {
-        Box::new(Matcher::watched(self, watcher))
-    }
-
-    fn anything_but_the_end(&self) -> Mask {
-        Mask::all_but(self.0.width, &self.0.eos)
     }
 }

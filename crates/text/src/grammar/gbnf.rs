@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::GrammarError;
-use super::spec::escaped;
+use super::pattern::escaped;
 
 /// The longest regular expression that rules are written out into.
 const MOST_WRITTEN_OUT: usize = 64 << 10;

@@ -2,10 +2,11 @@
 
 use std::sync::mpsc::Sender;
 
-use forebay_core::constraint::{ConstraintError, ConstraintState, Mask, Progress, Stop};
+use forebay_core::constraint::{Constraint, ConstraintError, ConstraintState, Mask, Progress, Stop};
 use forebay_core::units::TokenId;
 
-use super::{Grammar, brief};
+use super::brief;
+use super::compiled::Grammar;
 
 /// One sequence's place in its grammar, over llguidance's parser.
 pub struct Matcher {
@@ -30,6 +31,16 @@ impl Matcher {
     fn begun(grammar: &Grammar, watcher: Option<Sender<Stop>>) -> Matcher {
         let inner = fresh(grammar, watcher.as_ref());
         Matcher { inner, grammar: grammar.clone(), accepted: Vec::new(), watcher }
+    }
+}
+
+impl Constraint for Grammar {
+    fn start(&self, watcher: Sender<Stop>) -> Box<dyn ConstraintState> {
+        Box::new(Matcher::watched(self, watcher))
+    }
+
+    fn anything_but_the_end(&self) -> Mask {
+        Mask::all_but(self.width(), self.eos())
     }
 }
 

@@ -16,7 +16,9 @@ mod bounds;
 mod cache;
 mod compiled;
 mod gbnf;
+mod limits;
 mod matcher;
+mod pattern;
 mod spec;
 mod vocabulary;
 
@@ -26,9 +28,10 @@ use thiserror::Error;
 
 pub use cache::Cache;
 pub use compiled::Grammar;
+pub use limits::Limits;
 pub use matcher::Matcher;
 pub use spec::{GrammarSpec, Naming, TaggedCalls, Tool, Whitespace};
-pub use vocabulary::{Limits, STACK_BYTES, Vocabulary};
+pub use vocabulary::{STACK_BYTES, Vocabulary};
 
 /// Why a spec has no grammar.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
+use super::pattern::escaped;
 use super::{GrammarError, gbnf};
 
 /// What a completion is to be. Text as the client wrote it; nothing is checked before it is compiled.
@@ -232,20 +233,6 @@ fn choice(texts: &[String]) -> Result<String, GrammarError> {
         texts if texts.iter().any(String::is_empty) => Err(GrammarError::Invalid("has an empty choice".into())),
         texts => Ok(texts.iter().map(|text| escaped(text)).collect::<Vec<_>>().join("|")),
     }
-}
-
-/// A regular expression that matches `text` and nothing else.
-pub(super) fn escaped(text: &str) -> String {
-    let mut pattern = String::new();
-    for c in text.chars() {
-        match c {
-            c if c.is_alphanumeric() && c.is_ascii() || !c.is_ascii() => pattern.push(c),
-            c => {
-                let _ = write!(pattern, "\\x{{{:X}}}", u32::from(c));
-            }
-        }
-    }
-    pattern
 }
 
 /// A string of Lark with a space around it, or nothing: Lark has no empty strings.

@@ -8,7 +8,7 @@
 //! ````
 //! and V3.1 `<｜tool▁call▁begin｜>name<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`.
 
-use super::Syntax;
+use super::syntax::Syntax;
 
 const BEGIN: &str = "<｜tool▁call▁begin｜>";
 const SEP: &str = "<｜tool▁sep｜>";

@@ -1,7 +1,7 @@
 //! `<|tool_call|>[{"name": …, "arguments": {…}}, …]` (Granite 3.0 to 3.3), `<tool_call>[…]` (Granite 20B functions), and tags
 //! around each call (Granite 4).
 
-use super::Syntax;
+use super::syntax::Syntax;
 
 pub(super) static SYNTAX: Syntax = Syntax {
     marks: &["<|tool_call|>", "<tool_call>"],

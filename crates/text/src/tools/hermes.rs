@@ -1,6 +1,6 @@
 //! `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, a pair of tags per call: Hermes 2 Pro and 3, Qwen2.5, Qwen3, QwQ.
 
-use super::Syntax;
+use super::syntax::Syntax;
 
 pub(super) static SYNTAX: Syntax = Syntax {
     marks: &["<tool_call>"],

@@ -1,7 +1,7 @@
 //! `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]` (Mistral 7B v0.3, Nemo, Small 2409), and since tokenizer v11
 //! `[TOOL_CALLS]name[ARGS]{…}` or `[TOOL_CALLS]name[CALL_ID]id[ARGS]{…}`, a mark per call (Small 3.2, Magistral, Devstral).
 
-use super::Syntax;
+use super::syntax::Syntax;
 
 const ARGS: &str = "[ARGS]";
 const CALL_ID: &str = "[CALL_ID]";

@@ -2,8 +2,10 @@
 
 use std::collections::{HashSet, VecDeque};
 
+use super::family::ToolFamily;
 use super::object::{Found, Nest, ObjectScan};
-use super::{Piece, Syntax, ToolFamily};
+use super::piece::Piece;
+use super::syntax::Syntax;
 use crate::glyph::{self, Glyph, Spells};
 
 /// What may be held of a call that has not begun, in characters. Only arguments that stand before their name come near.

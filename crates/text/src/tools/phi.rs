@@ -1,6 +1,6 @@
 //! `<|tool_call|>[{"name": …, "arguments": {…}}, …]<|/tool_call|>`, or `functools[…]`: Phi-4-mini.
 
-use super::Syntax;
+use super::syntax::Syntax;
 
 pub(super) static SYNTAX: Syntax = Syntax {
     marks: &["<|tool_call|>", "functools"],
