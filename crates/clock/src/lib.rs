@@ -1,4 +1,17 @@
-//! The only reader of the system clock, with a manual twin for tests.
+//! The only reader of the system's clock, with a manual twin for tests, and dates as text.
+//!
+//! Everything else takes time as a value ([`Micros`]), so that tests, the simulator and the replay say what time it is. It
+//! knows nothing but those units.
+//!
+//! ```
+//! use forebay_clock::{Clock, rfc3339};
+//! use forebay_core::units::Micros;
+//!
+//! let clock = Clock::manual();
+//! clock.advance(Micros::from_millis(250));
+//! assert_eq!(clock.now(), Micros(250_000));
+//! assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000Z");
+//! ```
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

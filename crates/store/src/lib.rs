@@ -14,7 +14,24 @@
 //! keys/          API keys in memory: who may ask, and how much      jobs/  the Batch API behind its routes
 //! ```
 //! What a method returned `Ok` for is on disk (WAL, synchronous FULL). Each is one transaction, so a process that is killed
-//! leaves either all of it or nothing. The engine knows nothing of this crate and never waits for it.
+//! leaves either all of it or nothing. The engine knows nothing of this crate and never waits for it;
+//! this crate knows neither HTTP nor models: whoever answers a batch's lines is handed in ([`jobs::Answerer`]).
+//!
+//! Read [`Store`], [`Batch`], [`keys::Keys`], [`jobs::Runner`] and [`StoreError`] first.
+//!
+//! ```
+//! use forebay_store::{Config, Location, Store};
+//!
+//! # async fn f() -> Result<(), forebay_store::StoreError> {
+//! // Opens with its first use; gone with the process.
+//! let store = Store::new(Config::memory());
+//! store.open().await?;
+//! assert_eq!(store.location(), &Location::Memory);
+//! store.close().await;
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+//! ```
 
 mod audit;
 mod batches;

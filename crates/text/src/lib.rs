@@ -1,12 +1,27 @@
-//! Between text and tokens: chat messages become a prompt, tokens become text again, stop strings end it. Pure: bytes,
-//! strings and ids in and out; no files, no clock, no logs; the model, JSON bodies and channels are unknown here.
+//! Between text and tokens: chat messages become a prompt, tokens become text again, grammars say which tokens may come.
 //!
 //! ```text
-//! messages ─▶ ContentGuard ─▶ ChatTemplate ─▶ Tokenizer ─▶ ids    (generate::prepare)
-//! ids ─▶ Detokenizer ─▶ ReasoningParser ─▶ ToolParser ─▶ StopMatcher ─▶ text      (generate::reader)
+//! messages ─▶ ContentGuard ─▶ ChatTemplate ─▶ Tokenizer ─▶ ids                    (the server's generate/prepare.rs)
+//! ids ─▶ Detokenizer ─▶ ReasoningParser ─▶ ToolParser ─▶ StopMatcher ─▶ text      (the server's generate/reader.rs)
+//! schema, regex, GBNF ─▶ grammar::Vocabulary::compile ─▶ grammar::Grammar, a Constraint of forebay-core
 //! ```
-//! Templates and tokenizer files come with a model and are not trusted: templates run on fuel and bounded output, and a
-//! panic inside the tokenizer crate becomes an error value.
+//! Bytes, strings and ids in and out; no files, no clock, no logs. Models, HTTP bodies, channels and batches are unknown
+//! here. [`grammar`] is the only place that knows llguidance.
+//!
+//! Templates, tokenizer files and schemas come with models or from clients and are not trusted: templates run on fuel and
+//! bounded output, grammars have limits, and a panic inside a crate that reads them becomes an error value.
+//!
+//! Read [`Tokenizer`], [`ChatTemplate`], [`Detokenizer`], [`ToolParser`] and [`grammar::Vocabulary`] first.
+//!
+//! ```
+//! use forebay_text::{ChatMessage, ChatTemplate, TemplateOptions};
+//!
+//! let source = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}<|assistant|>";
+//! let template = ChatTemplate::new(source, None, None)?;
+//! let chat = [ChatMessage::new("user", "Hello!")];
+//! assert_eq!(template.render_with(&chat, &TemplateOptions::default(), 0)?, "<|user|>Hello!<|assistant|>");
+//! # Ok::<(), forebay_text::TemplateError>(())
+//! ```
 
 mod chat;
 mod chat_template;
