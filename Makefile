@@ -44,7 +44,7 @@ unit: $(VENV)/ready capi-dev ## all tests but those in doc comments
 test-postgres: ## the tests of the store, keys and batches, on PostgreSQL too
 	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
 	tests/postgres.sh $(CARGO) nextest run --locked $(FEATURES) --no-fail-fast \
-		-E 'test(/^store::/) + test(/^jobs::/) + test(/^keys::/) + test(/^batches::/)'
+		-E 'package(forebay-store) + test(/^http::batches::/)'
 
 # In small units, as incremental builds are: across larger ones LLVM compares what may not be there before it asks whether
 # it is, which is right, and which valgrind takes for a branch on what nobody wrote.

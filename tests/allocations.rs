@@ -2,10 +2,10 @@
 //!
 //! A test binary of its own: the allocator is the process's, and whatever ran beside would be counted, too.
 
-#[path = "it/checkpoint.rs"]
+#[path = "it/support/checkpoint.rs"]
 #[allow(dead_code)] // as below
 mod checkpoint;
-#[path = "it/gguf_file.rs"]
+#[path = "it/support/gguf_file.rs"]
 #[allow(dead_code)] // what else it can write is for the tests of lies
 mod gguf_file;
 
