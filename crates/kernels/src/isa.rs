@@ -87,7 +87,7 @@ impl Isa {
             Isa::Avx2 => avx2(),
             Isa::AvxVnni => avx2() && is_x86_feature_detected!("avxvnni"),
             Isa::Avx512 => avx2() && avx512(),
-            Isa::Amx => avx2() && avx512() && super::quant::amx::system::granted(),
+            Isa::Amx => avx2() && avx512() && crate::amx::permission::granted(),
         }
     }
 

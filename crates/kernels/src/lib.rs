@@ -23,6 +23,8 @@
 //! ```
 
 pub mod activation;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 pub mod attention;
 pub mod bf16;
 pub mod cores;

@@ -117,9 +117,9 @@ impl Cache {
         Ok(Cache { dtype, geometry, keys, values, sorted: Vec::new() })
     }
 
-    /// Fills it with NaN.
-    #[cfg(test)]
-    pub(crate) fn poison(&mut self) {
+    /// Fills the whole cache with NaN, so that a test sees whether anything unwritten is read.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn poison(&mut self) {
         // All ones are NaN in every format, and in the scales of `Q8_0`.
         self.keys.fill(0xff);
         self.values.fill(0xff);

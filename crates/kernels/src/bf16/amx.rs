@@ -8,19 +8,19 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::isa::Isa;
-use super::super::parallel::Columns;
-use super::super::quant::amx::system;
-use super::super::quant::amx::tiles::Configured;
 use super::split::{Pairs, Split};
 use super::weights::Weights;
 use super::{TILE, TILE_NUMBERS};
+use crate::amx::permission;
+use crate::amx::registers::Configured;
+use crate::isa::Isa;
+use crate::parallel::Columns;
 
 /// Tiles of weights that are best taken together.
 pub(super) const TOGETHER: usize = 4;
 
 pub(super) fn is_here() -> bool {
-    Isa::Amx.is_here() && system::has_bf16()
+    Isa::Amx.is_here() && permission::has_bf16()
 }
 
 /// Sums of four tiles, `[4, 16, 16]`.

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use super::Lanes;
 
 #[derive(Clone, Copy)]
-pub(in crate) struct Avx2(__m256, __m256);
+pub(crate) struct Avx2(__m256, __m256);
 
 /// Applies an intrinsic to both halves; all need only the instructions that the trait's callers promise.
 macro_rules! op {

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use super::Lanes;
 
 #[derive(Clone, Copy)]
-pub(in crate) struct Avx512(__m512);
+pub(crate) struct Avx512(__m512);
 
 /// Wraps intrinsics, all of which need only the instructions that the trait's callers promise.
 macro_rules! op {

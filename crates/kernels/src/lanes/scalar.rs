@@ -6,7 +6,7 @@ use crate::packed::halves;
 
 /// Plain Rust.
 #[derive(Clone, Copy)]
-pub(in crate) struct Scalar([f32; LANES]);
+pub(crate) struct Scalar([f32; LANES]);
 
 impl Scalar {
     #[inline(always)]

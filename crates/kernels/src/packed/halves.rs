@@ -3,7 +3,7 @@
 /// Without branches, so that a run of them vectorises: the exponent is shifted into place and its bias corrected by one
 /// exact product, which makes subnormal numbers right as well.
 #[inline(always)]
-pub(in crate) fn f16(bytes: [u8; 2]) -> f32 {
+pub(crate) fn f16(bytes: [u8; 2]) -> f32 {
     const TWO_TO_112: f32 = f32::from_bits((112 + 127) << 23);
     const INFINITE: u32 = 0x7c00 << 13;
     let bits = u32::from(u16::from_le_bytes(bytes));
@@ -14,7 +14,7 @@ pub(in crate) fn f16(bytes: [u8; 2]) -> f32 {
 }
 
 #[inline(always)]
-pub(in crate) fn bf16(bytes: [u8; 2]) -> f32 {
+pub(crate) fn bf16(bytes: [u8; 2]) -> f32 {
     f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
 }
 

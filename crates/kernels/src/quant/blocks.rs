@@ -1,7 +1,7 @@
 //! Blocks of a GGUF file taken apart: codes of 32 inputs as bytes, and the scales as they stand in the file.
 
-use super::super::packed::Packing;
 use super::format::{GROUP, Header, PANEL};
+use crate::packed::Packing;
 
 /// The codes of group `index` of `block`.
 pub(super) fn codes(packing: Packing, block: &[u8], index: usize) -> [u8; GROUP] {

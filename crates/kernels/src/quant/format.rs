@@ -12,7 +12,7 @@
 //! high half. Fifth bits: byte `b` of 64 holds those of bytes `64·j + b` for `j = 0..8`, in this order of bits. Fifth and
 //! sixth bits: byte `64·h + b` of 128 holds those of bytes `64·(4·h + j) + b` for `j = 0..4`.
 
-use super::super::packed::Packing;
+use crate::packed::Packing;
 
 /// Outputs of a panel: one AVX-512 register of 32-bit sums.
 pub(super) const PANEL: usize = 16;

@@ -1,11 +1,15 @@
 //! Rows cut into tiles.
 
+use crate::quant::format::PANEL;
+
 /// Rows of a tile, at most.
-pub(in super::super) const ROWS: usize = 16;
+pub(super) const ROWS: usize = 16;
+/// Sums of one tile.
+pub(super) const TILE: usize = ROWS * PANEL;
 
 /// Rows in tiles of one height; the last tile may overlap the one before, and computes the same again.
 #[derive(Clone, Copy, Default)]
-pub(in super::super) struct Cut {
+pub(super) struct Cut {
     count: usize,
     pub height: usize,
     pub tiles: usize,

@@ -15,7 +15,7 @@ const OSXSAVE: u32 = 1 << 27;
 const STATES: u64 = 1 << 17 | 1 << 18;
 
 /// Asks the system once; its answer holds for all threads, present and future.
-pub(in crate) fn granted() -> bool {
+pub(crate) fn granted() -> bool {
     static GRANTED: OnceLock<bool> = OnceLock::new();
     *GRANTED.get_or_init(|| supported() && permitted())
 }
@@ -30,7 +30,7 @@ fn supported() -> bool {
 }
 
 /// Whether the unit multiplies BF16, too.
-pub(in crate) fn has_bf16() -> bool {
+pub(crate) fn has_bf16() -> bool {
     granted() && __cpuid_count(7, 0).edx & BF16 != 0
 }
 
