@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use super::pool::Pool;
+use crate::pool::Pool;
 
 /// A set of threads. Copies are the same set.
 #[derive(Clone, Copy)]
@@ -31,19 +31,18 @@ impl Cores {
         OWN.set(Some(self));
     }
 
-    /// Those of this thread.
-    pub(super) fn own() -> Option<Cores> {
-        OWN.get()
-    }
-
     /// As many threads as this thread may use: its set's, or those of rayon here (`RAYON_NUM_THREADS`, or the number of the
     /// pool that installed the caller).
     pub(super) fn threads() -> usize {
         OWN.get().map_or_else(rayon::current_num_threads, |cores| cores.threads)
     }
 
-    pub(super) fn pool() -> &'static Pool {
-        OWN.get().map_or_else(Pool::get, |cores| cores.pool)
+    /// Calls `compute` once with each index below `count`, on up to `threads` threads of this thread's set.
+    pub(super) fn run(threads: usize, count: usize, compute: &(dyn Fn(usize) + Sync)) {
+        let own = OWN.get();
+        let pool = own.map_or_else(Pool::get, |cores| cores.pool);
+        // What a helper computes may share work again, and must find this pool taken.
+        pool.run(threads, count, move || OWN.set(own), compute);
     }
 }
 

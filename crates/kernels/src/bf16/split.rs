@@ -1,8 +1,8 @@
 //! Rows as sums of two BF16 numbers, in the order in which the tile unit takes them.
 #![allow(unsafe_code)] // parts of the rows, dealt to several threads
 
-use super::super::parallel::{Shared, for_each_index};
-use super::{GROUP, TILE, TILE_NUMBERS};
+use super::unit::{GROUP, TILE, TILE_NUMBERS};
+use crate::parallel::{Shared, for_each_index};
 
 /// `[T, inputs]`. Its memory is kept from one call to the next.
 #[derive(Default)]

@@ -1,12 +1,11 @@
 //! AVX-512: the sixteen lanes of an output are one register.
-#![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX-512
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::job::{Job, Numbers};
 use super::scalar::LANES;
-use super::{Job, Numbers};
 
 /// Rows and weight rows of a tile: 24 sums in registers.
 const ROWS: usize = 8;
