@@ -20,13 +20,13 @@ thread_local! {
 }
 
 impl Cores {
-    /// `threads` that nobody else uses, the caller's own counted. They stay for the life of the process: to be called once
-    /// for each engine, not once for each loop that takes another's place.
+    /// A set of `threads` threads that no other set has, the caller's own counted. They stay for the life of the process:
+    /// to be called once for each engine, not once for each loop that takes another's place.
     pub fn new(threads: usize) -> Cores {
         Cores { pool: Box::leak(Box::new(Pool::new())), threads: threads.max(1) }
     }
 
-    /// This thread computes with them from now on.
+    /// Makes this thread compute with the set from now on.
     pub fn enter(self) {
         OWN.set(Some(self));
     }

@@ -1,4 +1,4 @@
-//! Who computes which part of an output. Never how: every chunk's result depends on the chunk alone.
+//! Which thread computes which part of an output. Every chunk's result depends on the chunk alone.
 #![allow(unsafe_code)] // parts of one slice, and columns of one output, dealt to several threads
 
 use std::marker::PhantomData;
@@ -163,7 +163,7 @@ impl<'a> Columns<'a> {
         Columns { start: out.as_mut_ptr(), rows, outputs, first: 0, whole: PhantomData }
     }
 
-    /// The same, its columns counted from `first` on.
+    /// The same output with columns counted from `first` on.
     pub fn starting_at(&self, first: usize) -> Columns<'_> {
         let Columns { start, rows, outputs, .. } = *self;
         Columns { start, rows, outputs, first: self.first + first, whole: PhantomData }

@@ -22,8 +22,8 @@ const SPIN: Duration = Duration::from_micros(100);
 const MOST_HELPERS: usize = 255;
 
 pub(super) struct Pool {
-    /// Helpers started so far. Guards against a second job, too: whoever finds it taken works alone. Nothing under it
-    /// waits for anything but helpers at work.
+    /// Helpers started so far. The lock guards against a second job, too: a caller that finds it taken works alone. Nothing
+    /// under it waits for anything but helpers at work.
     helpers: Mutex<Vec<Thread>>,
     shared: Shared,
 }
@@ -35,7 +35,7 @@ struct Shared {
     room: AtomicUsize,
     /// Jobs so far; what helpers look at while they wait.
     jobs: AtomicU64,
-    /// The current job; valid while the gate is open or somebody inside.
+    /// The current job; valid while the gate is open or a helper inside.
     job: AtomicPtr<Job<'static>>,
     asleep: AtomicUsize,
 }
@@ -56,7 +56,7 @@ impl Pool {
         POOL.get_or_init(Pool::new)
     }
 
-    /// Without helpers yet.
+    /// A pool without helpers yet.
     pub fn new() -> Pool {
         Pool {
             helpers: Mutex::new(Vec::new()),
@@ -124,7 +124,7 @@ impl Pool {
     }
 }
 
-/// An open gate; dropping it shuts the gate and waits until nobody is inside.
+/// An open gate; dropping it shuts the gate and waits until no helper is inside.
 struct Opened<'a>(&'a Shared);
 
 impl Drop for Opened<'_> {
@@ -196,7 +196,7 @@ fn wait(shared: &Shared, seen: u64) -> u64 {
     jobs
 }
 
-/// Through the gate, if it is open and there is room.
+/// Enters through the gate, if it is open and not all that may be inside are; says whether.
 fn enter(shared: &Shared) -> bool {
     let room = |gate: usize| gate & OPEN != 0 && gate - OPEN < shared.room.load(Ordering::Relaxed);
     let enter = |gate: usize| room(gate).then_some(gate + 1);

@@ -1,4 +1,4 @@
-//! One layer's keys and values, in blocks, as the kernels want to read them (see [`super::layout`]).
+//! One layer's keys and values, in blocks, as the kernels read them (see [`super::layout`]).
 #![allow(unsafe_code)] // rows of one step are written by several threads, each to slots of its own
 
 use std::ops::Range;

@@ -54,7 +54,7 @@ pub struct Shape {
 pub struct Chunk {
     /// Rows of the queries.
     pub rows: Range<usize>,
-    /// Of the first row.
+    /// The position of the first row.
     pub position: usize,
     /// The sequence's part of the tables; covers the last row's position.
     pub table: Range<usize>,

@@ -1,4 +1,4 @@
-//! Rounds keys and values and puts them where the cache wants them.
+//! Rounds keys and values and writes them to their places in the cache.
 #![allow(unsafe_code)] // through pointers, so that several threads can write, each to slots of its own
 
 use half::slice::HalfFloatSliceExt;

@@ -30,7 +30,7 @@ pub(super) struct Rounded {
 }
 
 impl Rounded {
-    /// Becomes the rows of `x`.
+    /// Replaces what was here by the rows of `x`.
     ///
     /// # Safety
     /// This machine has [`super::unit::Unit::Pairs`].

@@ -55,8 +55,8 @@ pub fn matmul_into(x: &[f32], weights: &Weights, y: &mut [f32]) {
     matmuls_into(x, [(weights, y)]);
 }
 
-/// Several products of the same rows at once: they are rounded once, and nobody waits for the last part of one product before
-/// the next begins.
+/// Several products of the same rows at once: they are rounded once, and no thread waits for the last part of one product
+/// before the next begins.
 ///
 /// # Panics
 /// As [`matmul_into`], or when the weights are for several units or numbers of inputs.

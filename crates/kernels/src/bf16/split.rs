@@ -21,7 +21,7 @@ pub(super) struct Split {
 pub(super) struct Pairs([[u32; TILE_NUMBERS / 2]; 2]);
 
 impl Split {
-    /// Becomes the rows of `x`.
+    /// Replaces what was here by the rows of `x`.
     pub fn fill(&mut self, x: &[f32], inputs: usize) {
         (self.count, self.groups) = (x.len() / inputs, inputs / GROUP);
         let tiles = self.count.div_ceil(TILE);

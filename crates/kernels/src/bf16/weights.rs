@@ -1,4 +1,4 @@
-//! Weights as a unit wants them, in memory of their own.
+//! Weights in the order in which a unit reads them, in memory of their own.
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};

@@ -54,7 +54,7 @@ pub(super) fn write_scales(packing: Packing, block: &[u8], header: Header, entry
     }
 }
 
-/// Row `row` of 16 `f16`.
+/// Writes output `n` in row `row` of 16 `f16`.
 fn half(entry: &mut [u8], row: usize, n: usize, two: &[u8]) {
     entry[2 * (row * PANEL + n)..][..2].copy_from_slice(two);
 }

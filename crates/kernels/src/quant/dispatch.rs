@@ -11,7 +11,7 @@ use super::scalar;
 use super::{amx, avx2, avx512};
 use crate::isa::Isa;
 
-/// Panels that a kernel likes to take together.
+/// Panels that kernels take together where there are as many.
 pub(super) const TOGETHER: usize = 2;
 
 /// Scratch memory of one thread, kept between calls.

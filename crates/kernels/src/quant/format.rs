@@ -57,6 +57,7 @@ pub(super) enum Header {
     SuperHalves,
 }
 
+/// All that says how weights of one packing lie in panels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Format {
     pub packing: Packing,
@@ -88,17 +89,17 @@ impl Format {
         if self.header.groups() > 1 { self.header.groups() } else { groups }
     }
 
-    /// Bytes of the header of so many groups, a multiple of 64.
+    /// Bytes of the header of `groups` groups, a multiple of 64.
     pub fn header_bytes(self, groups: usize) -> usize {
         (groups / self.header.groups() * self.header.bytes()).next_multiple_of(64)
     }
 
-    /// Bytes of so many groups with their header, a multiple of 64.
+    /// Bytes of `groups` groups with their header, a multiple of 64.
     pub fn bytes_together(self, groups: usize) -> usize {
         self.header_bytes(groups) + groups * self.codes.bytes()
     }
 
-    /// Bytes of a panel, a multiple of 64.
+    /// Bytes of a panel of `groups` groups, a multiple of 64.
     pub fn panel_bytes(self, groups: usize) -> usize {
         let together = self.groups_together(groups);
         groups / together * self.bytes_together(together)

@@ -10,6 +10,7 @@ use super::superblock::pair;
 use crate::isa::Isa;
 use crate::parallel::Columns;
 
+/// Rows, weights, and where the outputs go.
 pub(super) struct Job<'a> {
     pub rows: &'a RowCodes,
     /// The same rows in the layouts of AVX-512 and AMX.

@@ -56,7 +56,7 @@ pub use panels::Panels;
 pub use rounding::RoundingGroup;
 pub use rows::{QuantisedRows, quantise_rows};
 
-/// `[T, N]`.
+/// The product of `rows` and the weights of `panels`, `[T, N]`.
 ///
 /// # Panics
 /// When the rows have another width than the weights.
@@ -82,7 +82,7 @@ pub fn matmul_on(isa: Isa, rows: &QuantisedRows, panels: &Panels, y: &mut [f32])
     matmuls_on(isa, rows, [(panels, y)]);
 }
 
-/// Several products of the same rows at once: nobody waits for the last part of one before the next begins.
+/// Several products of the same rows at once: no thread waits for the last part of one before the next begins.
 ///
 /// # Panics
 /// As [`matmul_into`].

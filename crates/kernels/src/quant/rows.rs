@@ -82,7 +82,7 @@ pub fn quantise_rows(x: &[f32], inputs: usize, group: RoundingGroup) -> Quantise
 
 #[cfg(target_arch = "x86_64")]
 impl Layouts {
-    /// Lays `rows` out as the kernels of `isa` want them.
+    /// Lays `rows` out as the kernels of `isa` read them.
     fn fill(&mut self, isa: Isa, rows: &RowCodes) {
         self.tiles.fill(isa, rows);
         self.pairs.fill(isa, rows);

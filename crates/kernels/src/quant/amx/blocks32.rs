@@ -81,7 +81,7 @@ struct Input<'a> {
     next: Ahead,
 }
 
-/// What to ask the memory for meanwhile. All tiles of rows together fetch the next panel, each its share at an even pace: a
+/// What memory is asked for while a tile is multiplied. All tiles of rows together fetch the next panel, each its share at an even pace: a
 /// first tile that did it alone would wait for memory, and the others would leave it idle.
 #[derive(Clone, Copy)]
 struct Ahead {

@@ -25,7 +25,7 @@ pub(crate) struct Tiles {
 }
 
 impl Tiles {
-    /// Becomes those of `rows`, empty but for AMX.
+    /// Lays `rows` out; what was here before is gone. Stays empty where `isa` is not AMX.
     pub fn fill(&mut self, isa: Isa, rows: &RowCodes) {
         let (count, groups) = (rows.count(), rows.groups());
         self.cut = Cut::default();
@@ -64,7 +64,7 @@ impl Tiles {
         self.cut.tiles == 0
     }
 
-    /// Of tile `tile`: codes, scales, sums.
+    /// The codes, scales and sums of tile `tile`.
     pub(super) fn part(&self, tile: usize, groups: usize) -> (&[i8], &[f32], &[f32]) {
         let at = tile * groups * self.lines..(tile + 1) * groups * self.lines;
         (self.codes[at.clone()].as_flattened(), &self.scales[at.clone()], &self.sums[at])

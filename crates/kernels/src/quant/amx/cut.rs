@@ -16,12 +16,13 @@ pub(super) struct Cut {
 }
 
 impl Cut {
+    /// Cuts `count` rows into as few tiles as there can be.
     pub fn of(count: usize) -> Cut {
         let tiles = count.div_ceil(ROWS);
         Cut { count, height: count.div_ceil(tiles.max(1)), tiles }
     }
 
-    /// The same, but an even number of tiles where there is more than one.
+    /// Cuts `count` rows into an even number of tiles where there is more than one.
     pub fn in_pairs(count: usize) -> Cut {
         let tiles = if count > ROWS { count.div_ceil(2 * ROWS) * 2 } else { 1 };
         Cut { count, height: count.div_ceil(tiles), tiles }

@@ -32,11 +32,11 @@ const AHEAD: usize = 2;
 /// Scratch memory of one thread, kept between calls.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// Of the block at hand and the one after.
+    /// Planes of the block at hand and of the one after.
     planes: Vec<TwoPlanes>,
-    /// Of the tiles at hand and those before.
+    /// Sums of the tiles at hand and of those before.
     sums: Vec<Sums>,
-    /// Of each tile of rows, and two for nobody.
+    /// Outputs of each tile of rows, and of two tiles behind them that are never written out.
     y: Vec<Output>,
 }
 
@@ -82,13 +82,13 @@ struct Run<'a> {
     job: &'a Job<'a>,
     rows: &'a Pairs,
     panels: Range<usize>,
-    /// Of a panel.
+    /// Blocks of a panel.
     blocks: usize,
 }
 
 /// A block of a panel.
 struct Weights<'a> {
-    /// Of the header.
+    /// The block's entry in the header.
     entry: &'a [u8],
     codes: &'a [u8],
 }
@@ -115,7 +115,7 @@ impl Run<'_> {
         let first = self.weights(0);
         (0..GROUPS).for_each(|g| planes::group::<L, AFFINE>(first.entry, first.codes, g, planes));
         let mut factors = [Factors::new::<AFFINE>(first.entry); 2];
-        // Before the first turn there is nothing to add up: what is there goes to nobody's outputs.
+        // Before the first turn there is nothing to add up: what is there goes to the outputs that are never written out.
         let (mut tile_before, mut block_before) = (count, 0);
         let mut rows_before = self.rows.tiles(0, 0);
         for block in 0..=last {
@@ -212,12 +212,12 @@ struct Turn<'a> {
     rows: &'a [Tile],
     planes: &'a Planes,
     sums: &'a mut Sums,
-    /// Of the turn before.
+    /// What the turn before multiplied.
     rows_before: &'a [Tile],
     sums_before: &'a Sums,
     y: &'a mut [Output],
     factors: &'a Factors,
-    /// Of the next block, of which so many groups are planes.
+    /// The next block, of which `made` groups are planes already.
     weights: &'a Weights<'a>,
     made: usize,
     next_planes: &'a mut Planes,

@@ -1,4 +1,4 @@
-//! Rows as the tile unit takes them: a tile or two by 256 inputs, all that belongs to one block together.
+//! Rows as the tile unit takes them: a tile or two by 256 inputs, all numbers of one block together.
 #![allow(unsafe_code)] // parts of the rows, dealt to several threads
 
 use super::cut::{Cut, ROWS};
@@ -36,7 +36,7 @@ pub(super) struct Tile {
 }
 
 impl Pairs {
-    /// Becomes those of `rows`, empty but for AMX.
+    /// Lays `rows` out; what was here before is gone. Stays empty where `isa` is not AMX.
     pub fn fill(&mut self, isa: Isa, rows: &RowCodes) {
         let (count, groups) = (rows.count(), rows.groups());
         self.cut = Cut::default();

@@ -51,7 +51,7 @@ fn store(out: &mut [f32; PANEL], h: usize, value: __m256) {
 
 /// How codes are read.
 pub(super) trait Load {
-    /// Of one group.
+    /// Bytes of one group.
     const BYTES: usize;
     /// Values of `j` whose products may be added in 16 bits.
     const STEPS: usize;

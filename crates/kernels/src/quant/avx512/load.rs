@@ -76,7 +76,7 @@ fn widen<L: Load>(offset: u8, groups: &[u8], out: &mut [GroupCodes]) {
 
 /// How codes are read.
 pub(crate) trait Load {
-    /// Of one group.
+    /// Bytes of one group.
     const BYTES: usize;
     /// No code is larger.
     const LARGEST: usize;

@@ -54,7 +54,7 @@ fn some<const P: usize>(job: &Job, index: usize) {
 }
 
 struct Weights<'a, const P: usize> {
-    /// Of the first panel.
+    /// The first panel's index.
     index: usize,
     panels: [&'a [u8]; P],
 }
@@ -158,7 +158,7 @@ fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job,
 struct Block<const P: usize> {
     /// The headers' entries, which the codes follow.
     entries: [*const u8; P],
-    /// From where on memory is asked for as much as a block has meanwhile.
+    /// From where on memory is asked for as much as a block has while this one is multiplied.
     ahead: [*const u8; P],
     /// Codes of the first row, and bytes to the next row's.
     x: *const i8,
@@ -212,7 +212,7 @@ impl<const P: usize> Block<P> {
         products
     }
 
-    /// The same, rounded to `f32`, where [`exact`] allows it: halves of the sum fit the 24 bits of floats, which are added
+    /// The sum of products as in [`Block::integers`], rounded to `f32`, where [`exact`] allows it: halves of the sum fit the 24 bits of floats, which are added
     /// without rounding, and faster.
     ///
     /// # Safety

@@ -32,13 +32,13 @@ const AHEAD: usize = 2;
 /// Scratch memory of one thread, kept between calls.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// Of each panel at hand.
+    /// The block at hand of each panel at hand.
     blocks: Vec<Block>,
-    /// At least `[panels, rows]`.
+    /// Outputs so far, at least `[panels, rows]`.
     y: Vec<Outputs>,
 }
 
-/// Sixteen of a row, a cache line.
+/// Sixteen outputs of a row, a cache line.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Outputs([f32; PANEL]);
@@ -47,7 +47,7 @@ struct Outputs([f32; PANEL]);
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Block {
-    /// Of each chunk: outputs 0, 1, 4, 5, 8, 9, 12, 13, then the others; four inputs of the first half, then of the second.
+    /// Codes of each chunk: outputs 0, 1, 4, 5, 8, 9, 12, 13, then the others; four inputs of the first half, then of the second.
     codes: [[[[u8; 64]; 2]; CHUNKS]; GROUPS],
     /// Scales of both halves.
     factors: [[i32; PANEL]; GROUPS],
@@ -90,7 +90,7 @@ fn some<const P: usize>(job: &Job, rows: &Range<usize>, first: usize, scratch: &
 struct Part<'a, const P: usize> {
     job: &'a Job<'a>,
     rows: &'a Range<usize>,
-    /// Of the panels.
+    /// The first panel.
     first: usize,
 }
 
@@ -167,11 +167,11 @@ impl<const P: usize> Part<'_, P> {
 
 /// One block of each panel.
 struct Step<'a, const P: usize> {
-    /// Of `count`.
+    /// Which block of `count` it is.
     b: usize,
     count: usize,
     blocks: &'a [Block; P],
-    /// What memory is asked for meanwhile, so many bytes of each panel.
+    /// What memory is asked for while they are multiplied, `bytes` bytes of each panel.
     ahead: [*const u8; P],
     bytes: usize,
 }

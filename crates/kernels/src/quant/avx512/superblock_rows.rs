@@ -1,4 +1,4 @@
-//! Rows as [`super::superblock_many`] takes them: all that belongs to one block together.
+//! Rows as [`super::superblock_many`] takes them: all numbers of one block together.
 #![allow(unsafe_code)] // parts of the rows, dealt to several threads, and intrinsics that load through pointers
 
 use std::arch::x86_64::*;
@@ -40,7 +40,7 @@ pub(super) struct Line {
 }
 
 impl Lines {
-    /// Becomes those of `rows`; empty if they are `in_tiles`.
+    /// Lays `rows` out; what was here before is gone. Stays empty if they are already laid out `in_tiles`.
     pub fn fill(&mut self, isa: Isa, rows: &RowCodes, in_tiles: bool) {
         let (count, blocks) = (rows.count(), rows.groups() / GROUPS);
         self.count = 0;
@@ -74,7 +74,7 @@ impl Lines {
 }
 
 impl Line {
-    /// Becomes the block that begins with group `first` of all rows.
+    /// Takes the block that begins with group `first`, counted over all rows.
     #[target_feature(enable = "avx2,avx512f,avx512vl,avx512vnni")]
     fn fill(&mut self, rows: &RowCodes, first: usize) {
         let codes: &[[i8; GROUP]; GROUPS] = rows.codes.as_chunks().0[first..].first_chunk().expect("a block");
