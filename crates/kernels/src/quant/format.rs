@@ -31,7 +31,7 @@ pub(super) enum Scheme {
     Symmetric { offset: i32 },
     /// `scale · code + shift`
     Affine,
-    /// As one of the above, with scales that are integers within a block of 256: see [`super::superblock`].
+    /// As one of the above, with scales that are integers within a block of 256: see [`crate::quant::superblock`].
     Super { offset: i32 },
 }
 

@@ -6,9 +6,9 @@ use super::row_codes::RowCodes;
 #[cfg(target_arch = "x86_64")]
 use super::rows::Layouts;
 use super::rows::QuantisedRows;
-use super::superblock::pair;
 use crate::isa::Isa;
 use crate::parallel::Columns;
+use crate::quant::superblock::pair;
 
 /// Rows, weights, and where the outputs go.
 pub(super) struct Job<'a> {

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)] // calls into code compiled for instructions that `Isa` has found
 
 use super::format::GROUP;
-use super::superblock::BLOCK;
 use crate::isa::Isa;
+use crate::quant::superblock::BLOCK;
 
 /// How many inputs are rounded in the same steps. As ggml has it, so that the same file gives the same roundings and, but
 /// for the order of additions, the same logits: a user who comes from llama.cpp meets the same answers.

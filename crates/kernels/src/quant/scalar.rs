@@ -3,7 +3,7 @@
 use super::expand::{self, Scratch};
 use super::format::{GROUP, GROUP_CODES, Header, PANEL, Scheme};
 use super::job::Job;
-use super::superblock::{GROUPS, OFFSET};
+use crate::quant::superblock::{GROUPS, OFFSET};
 
 /// All rows against one panel of weights in blocks of 32.
 ///
@@ -52,7 +52,7 @@ fn dots(wide: &[u8; GROUP_CODES], x: &[i8]) -> [i32; PANEL] {
     sums
 }
 
-/// All rows against one panel of weights in blocks of 256: the formula of [`super::superblock`].
+/// All rows against one panel of weights in blocks of 256: the formula of [`crate::quant::superblock`].
 pub(super) fn superblock_panel(job: &Job, index: usize) {
     let format = job.panels.format;
     let group_bytes = format.codes.bytes();

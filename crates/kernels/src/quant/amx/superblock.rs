@@ -16,10 +16,10 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::cut::TILE;
-use super::superblock_planes::{self as planes, Planes};
-use super::superblock_products::{self as products, PAIR, Sums};
-use super::superblock_rows::{Pairs, STEPS, Tile};
 use crate::amx::registers::Configured;
+use crate::quant::amx::superblock_planes::{self as planes, Planes};
+use crate::quant::amx::superblock_products::{self as products, PAIR, Sums};
+use crate::quant::amx::superblock_rows::{Pairs, STEPS, Tile};
 use crate::quant::avx512::load::{Five, Four, Load, Six};
 use crate::quant::avx512::superblock_header::{half, pair};
 use crate::quant::format::{Codes, PANEL};

@@ -4,9 +4,9 @@
 use std::arch::asm;
 
 use super::cut::TILE;
-use super::superblock_planes::Planes;
-use super::superblock_rows::{STEP, Tile};
 use crate::amx::registers::Configured;
+use crate::quant::amx::superblock_planes::Planes;
+use crate::quant::amx::superblock_rows::{STEP, Tile};
 
 /// Tiles of rows that share the weights' loads.
 pub(super) const PAIR: usize = 2;

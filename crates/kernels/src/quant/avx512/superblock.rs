@@ -1,14 +1,15 @@
-//! Weights in blocks of 256: up to eight rows against one or two panels. More rows go to [`super::superblock_many`].
+//! Weights in blocks of 256: up to eight rows against one or two panels. More rows go to
+//! [`crate::quant::avx512::superblock_many`].
 #![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX-512
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::load::{Five, Four, Load, Six};
-use super::superblock_header::{self, half, wide};
-use super::superblock_many::{self, Scratch};
-use super::superblock_rows::MOST;
 use crate::isa::one_stream;
+use crate::quant::avx512::superblock_header::{self, half, wide};
+use crate::quant::avx512::superblock_many::{self, Scratch};
+use crate::quant::avx512::superblock_rows::MOST;
 use crate::quant::format::{Codes, GROUP, PANEL};
 use crate::quant::job::Job;
 use crate::quant::superblock::{GROUPS, OFFSET, header_bytes};

@@ -13,9 +13,9 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::load::{Five, Four, Load, Six};
-use super::superblock_header::{half, pair, wide};
-use super::superblock_rows::{CHUNKS, Line, MOST};
 use crate::parallel::blocks;
+use crate::quant::avx512::superblock_header::{half, pair, wide};
+use crate::quant::avx512::superblock_rows::{CHUNKS, Line, MOST};
 use crate::quant::format::{Codes, PANEL};
 use crate::quant::job::Job;
 use crate::quant::superblock::{GROUPS, header_bytes};

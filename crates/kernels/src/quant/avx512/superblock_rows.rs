@@ -1,4 +1,4 @@
-//! Rows as [`super::superblock_many`] takes them: all numbers of one block together.
+//! Rows as [`crate::quant::avx512::superblock_many`] takes them: all numbers of one block together.
 #![allow(unsafe_code)] // parts of the rows, dealt to several threads, and intrinsics that load through pointers
 
 use std::arch::x86_64::*;
