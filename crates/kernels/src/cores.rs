@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use super::pool::Pool;
+use crate::pool::Pool;
 
 /// A set of threads. Copies are the same set.
 #[derive(Clone, Copy)]
@@ -20,20 +20,15 @@ thread_local! {
 }
 
 impl Cores {
-    /// `threads` that nobody else uses, the caller's own counted. They stay for the life of the process: to be called once
-    /// for each engine, not once for each loop that takes another's place.
+    /// A set of `threads` threads that no other set has, the caller's own counted. They stay for the life of the process:
+    /// to be called once for each engine, not once for each loop that takes another's place.
     pub fn new(threads: usize) -> Cores {
         Cores { pool: Box::leak(Box::new(Pool::new())), threads: threads.max(1) }
     }
 
-    /// This thread computes with them from now on.
+    /// Makes this thread compute with the set from now on.
     pub fn enter(self) {
         OWN.set(Some(self));
-    }
-
-    /// Those of this thread.
-    pub(super) fn own() -> Option<Cores> {
-        OWN.get()
     }
 
     /// As many threads as this thread may use: its set's, or those of rayon here (`RAYON_NUM_THREADS`, or the number of the
@@ -42,8 +37,12 @@ impl Cores {
         OWN.get().map_or_else(rayon::current_num_threads, |cores| cores.threads)
     }
 
-    pub(super) fn pool() -> &'static Pool {
-        OWN.get().map_or_else(Pool::get, |cores| cores.pool)
+    /// Calls `compute` once with each index below `count`, on up to `threads` threads of this thread's set.
+    pub(super) fn run(threads: usize, count: usize, compute: &(dyn Fn(usize) + Sync)) {
+        let own = OWN.get();
+        let pool = own.map_or_else(Pool::get, |cores| cores.pool);
+        // What a helper computes may share work again, and must find this pool taken.
+        pool.run(threads, count, move || OWN.set(own), compute);
     }
 }
 

@@ -6,7 +6,7 @@
 //! instruction set can keep this order at full width. The compiler leaves a loop over the lanes scalar, hence intrinsics.
 #![allow(unsafe_code)] // calls into code compiled for instructions that `Isa` has found
 
-use super::isa::Isa;
+use crate::isa::Isa;
 
 /// Partial sums per output.
 pub const LANES: usize = 16;

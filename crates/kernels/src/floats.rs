@@ -43,7 +43,7 @@ impl Floats {
         }
     }
 
-    /// Becomes `len` numbers, whatever they are.
+    /// Changes the length to `len`; the numbers may be anything afterwards.
     pub fn fit(&mut self, len: usize) {
         self.len = len;
         if let Numbers::Plain(numbers) = &self.numbers

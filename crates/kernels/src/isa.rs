@@ -42,8 +42,8 @@ impl Isa {
         }
     }
 
-    /// What the kernels of this process use. Where the variable is wrong, the best there is: whoever starts the program
-    /// asks [`Isa::check`] first.
+    /// What the kernels of this process use: what [`Isa::check`] says, or the best set where the variable is wrong. A program
+    /// should ask [`Isa::check`] at its start, to tell its user of a wrong variable.
     pub fn current() -> Isa {
         static CURRENT: OnceLock<Isa> = OnceLock::new();
         *CURRENT.get_or_init(|| Isa::check().unwrap_or_else(|_| Isa::best()))
@@ -87,7 +87,7 @@ impl Isa {
             Isa::Avx2 => avx2(),
             Isa::AvxVnni => avx2() && is_x86_feature_detected!("avxvnni"),
             Isa::Avx512 => avx2() && avx512(),
-            Isa::Amx => avx2() && avx512() && super::quant::amx::system::granted(),
+            Isa::Amx => avx2() && avx512() && crate::amx::permission::granted(),
         }
     }
 

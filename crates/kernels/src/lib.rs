@@ -1,7 +1,12 @@
-//! The arithmetic of the CPU path: plain `f32` slices in, plain `f32` slices out. Knows nothing of models or batches.
+//! The arithmetic of Forebay: kernels for several instruction sets and for NVIDIA GPUs. Plain `f32` slices go in, plain
+//! `f32` slices come out.
 //!
-//! One folder per op; its `mod.rs` is the definition in plain Rust, with a test against a naive double-precision one.
-//! Two promises hold for all of them, and everything built on top relies on both:
+//! This crate knows no models, layers, batches or requests, opens no files, and uses no other crate of Forebay. Weights
+//! come as bytes in a [`packed::Packing`]; which matrix of which layer they are is the caller's business.
+//!
+//! One folder per op; at its top stands the definition in plain Rust, with a test against a naive double-precision one, and
+//! below it a file or a folder per instruction set. Two promises hold for all of them, and everything built on top relies
+//! on both:
 //!
 //! - **Batched equals solo, bit for bit.** The order in which one output's terms are added depends on the width of the
 //!   row or on absolute positions, never on how many rows there are, how work is cut or how many threads share it.
@@ -11,18 +16,45 @@
 //!   round and add in ways of their own.
 //!
 //! ```text
-//! packed (block formats → f32)      memory (of weights), floats (activations)
-//!   ↓                                  ↓
-//! matmul, bf16 (dense weights)      quant (block formats, in integers)      parallel → cores → pool (who computes what)
+//! which instructions       isa → amx (the tile unit's permission and registers)
+//! which threads            parallel → cores → pool
+//! whose memory             memory (weights), floats (activations)
+//! block formats            packed (to and from f32)
 //!
-//! activation, rope → lanes (sixteen floats on every instruction set)
-//! attention, norm   → lanes, dot (the fixed order of additions)
-//! routing            (which experts a token goes to)
+//! products                 matmul (dense weights), bf16 (on units that multiply BF16), quant (block formats, in integers)
+//! everything else          attention, norm, activation, rope → lanes (sixteen floats on every instruction set), dot
+//!                          routing (which experts a token goes to)
 //!
-//! cuda               (the GPU's, over candle's arrays: their definitions are in model/candle)
+//! GPU                      cuda, over candle's arrays (cargo feature `cuda`; its caller has the plain definitions)
+//! ```
+//! Arrows point at what is used; else a line uses lines above it only. No two files use each other.
+//!
+//! To begin with, read these: [`isa::Isa`], the instruction sets and how one is chosen; [`quant::Panels`], weights as
+//! kernels read them; [`quant::QuantisedRows`], activations beside them; [`attention::attention`], over a paged
+//! [`attention::Cache`]; and the trait `Lanes` in `lanes/operations.rs`, in which all small ops are written.
+//!
+//! ```
+//! use forebay_kernels::packed::{self, Packing, Quantised};
+//! use forebay_kernels::quant::{self, Panels};
+//!
+//! // Weights of two outputs with 32 inputs each, packed to eight bits as a file has them.
+//! let (inputs, weights) = (32, [[0.5f32; 32], [-0.25; 32]]);
+//! let numbers: Vec<u8> = weights.as_flattened().iter().flat_map(|w| w.to_le_bytes()).collect();
+//! let mut blocks = vec![0; 2 * Packing::Q8_0.row_bytes(inputs).expect("whole blocks")];
+//! packed::repack(Packing::F32, &numbers, inputs, Quantised::Q8_0, &mut blocks);
+//!
+//! // Once, when a model is loaded: sixteen outputs side by side. In each step: the rows, rounded to match the weights.
+//! let panels = Panels::repack(Packing::Q8_0, &blocks, inputs, |_| {})?;
+//! let rows = quant::quantise_rows(&[1.0; 32], inputs, panels.rounding_group());
+//!
+//! let y = quant::matmul(&rows, &panels);
+//! assert!((y[0] - 16.0).abs() < 0.01 && (y[1] + 8.0).abs() < 0.01);
+//! # Ok::<(), forebay_kernels::memory::OutOfMemory>(())
 //! ```
 
 pub mod activation;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 pub mod attention;
 pub mod bf16;
 pub mod cores;

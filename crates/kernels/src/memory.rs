@@ -30,8 +30,9 @@ struct Slab {
 /// Where the next small piece comes from.
 struct Open {
     slab: Weak<Slab>,
-    /// Of what is left.
+    /// Where the bytes begin that are left.
     start: usize,
+    /// Where they end.
     end: usize,
 }
 

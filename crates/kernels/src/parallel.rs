@@ -1,10 +1,10 @@
-//! Who computes which part of an output. Never how: every chunk's result depends on the chunk alone.
+//! Which thread computes which part of an output. Every chunk's result depends on the chunk alone.
 #![allow(unsafe_code)] // parts of one slice, and columns of one output, dealt to several threads
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::cores::Cores;
+use crate::cores::Cores;
 
 /// Below this many multiplications a call stays on its thread: even threads that look out for work need microseconds.
 const WORTH_SHARING: usize = 1 << 17;
@@ -29,7 +29,7 @@ where
         return out.chunks_mut(chunk).enumerate().for_each(|(index, part)| compute(index, part));
     }
     let (start, len) = (Start(out.as_mut_ptr()), out.len());
-    Cores::pool().run(threads(), len.div_ceil(chunk), &|index| {
+    Cores::run(threads(), len.div_ceil(chunk), &|index| {
         let from = index * chunk;
         // SAFETY: `from..from + chunk`, cut at `len`, lies within `out`, and no other index has any of it; the pool calls
         // each index once and is done before `out` is free again.
@@ -46,7 +46,7 @@ where
     if cost < WORTH_SHARING {
         return (0..count).for_each(compute);
     }
-    Cores::pool().run(threads(), count, &compute);
+    Cores::run(threads(), count, &compute);
 }
 
 /// Calls `compute` with ranges that cover `0..count` once, multiples of `step` long but for the last, on several threads
@@ -60,7 +60,7 @@ where
     }
     let threads = threads();
     let ranges = guided(count, step, threads).count();
-    Cores::pool().run(threads, ranges, &|index| {
+    Cores::run(threads, ranges, &|index| {
         compute(guided(count, step, threads).nth(index).expect("an index below their number"));
     });
 }
@@ -163,7 +163,7 @@ impl<'a> Columns<'a> {
         Columns { start: out.as_mut_ptr(), rows, outputs, first: 0, whole: PhantomData }
     }
 
-    /// The same, its columns counted from `first` on.
+    /// The same output with columns counted from `first` on.
     pub fn starting_at(&self, first: usize) -> Columns<'_> {
         let Columns { start, rows, outputs, .. } = *self;
         Columns { start, rows, outputs, first: self.first + first, whole: PhantomData }

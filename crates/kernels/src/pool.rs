@@ -15,8 +15,6 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::cores::Cores;
-
 /// How long a helper looks out for the next job before it sleeps: longer than the gaps within a step, short beside what
 /// waking it would cost other programs.
 const SPIN: Duration = Duration::from_micros(100);
@@ -24,8 +22,8 @@ const SPIN: Duration = Duration::from_micros(100);
 const MOST_HELPERS: usize = 255;
 
 pub(super) struct Pool {
-    /// Helpers started so far. Guards against a second job, too: whoever finds it taken works alone. Nothing under it
-    /// waits for anything but helpers at work.
+    /// Helpers started so far. The lock guards against a second job, too: a caller that finds it taken works alone. Nothing
+    /// under it waits for anything but helpers at work.
     helpers: Mutex<Vec<Thread>>,
     shared: Shared,
 }
@@ -37,7 +35,7 @@ struct Shared {
     room: AtomicUsize,
     /// Jobs so far; what helpers look at while they wait.
     jobs: AtomicU64,
-    /// The current job; valid while the gate is open or somebody inside.
+    /// The current job; valid while the gate is open or a helper inside.
     job: AtomicPtr<Job<'static>>,
     asleep: AtomicUsize,
 }
@@ -52,13 +50,13 @@ struct Job<'a> {
 }
 
 impl Pool {
-    /// That of the process; engines may have their own ([`super::cores`]).
+    /// The pool of the process; engines may have their own ([`crate::cores`]).
     pub fn get() -> &'static Pool {
         static POOL: OnceLock<Pool> = OnceLock::new();
         POOL.get_or_init(Pool::new)
     }
 
-    /// Without helpers yet.
+    /// A pool without helpers yet.
     pub fn new() -> Pool {
         Pool {
             helpers: Mutex::new(Vec::new()),
@@ -72,11 +70,18 @@ impl Pool {
         }
     }
 
-    /// Calls `compute` once with each index below `count`, on up to `threads` threads, of which the caller is one.
+    /// Calls `compute` once with each index below `count`, on up to `threads` threads, of which the caller is one. A thread
+    /// that is started for this calls `enter` before anything else.
     ///
     /// # Panics
     /// When `compute` does, after all others have finished.
-    pub fn run(&'static self, threads: usize, count: usize, compute: &(dyn Fn(usize) + Sync)) {
+    pub fn run(
+        &'static self,
+        threads: usize,
+        count: usize,
+        enter: impl FnOnce() + Copy + Send + 'static,
+        compute: &(dyn Fn(usize) + Sync),
+    ) {
         let wanted = threads.min(count).saturating_sub(1).min(MOST_HELPERS);
         let helpers = if wanted > 0 { self.helpers.try_lock() } else { return (0..count).for_each(compute) };
         let mut helpers = match helpers {
@@ -88,10 +93,8 @@ impl Pool {
         while helpers.len() < wanted {
             let shared = &self.shared;
             let name = format!("kernels-{}", helpers.len());
-            let own = Cores::own();
             let begin = move || {
-                // What a helper computes may share work again, and must find this pool taken.
-                own.into_iter().for_each(Cores::enter);
+                enter();
                 help(shared)
             };
             let Ok(handle) = thread::Builder::new().name(name).spawn(begin) else { break };
@@ -121,7 +124,7 @@ impl Pool {
     }
 }
 
-/// An open gate; dropping it shuts the gate and waits until nobody is inside.
+/// An open gate; dropping it shuts the gate and waits until no helper is inside.
 struct Opened<'a>(&'a Shared);
 
 impl Drop for Opened<'_> {
@@ -193,7 +196,7 @@ fn wait(shared: &Shared, seen: u64) -> u64 {
     jobs
 }
 
-/// Through the gate, if it is open and there is room.
+/// Enters through the gate, if it is open and not all that may be inside are; says whether.
 fn enter(shared: &Shared) -> bool {
     let room = |gate: usize| gate & OPEN != 0 && gate - OPEN < shared.room.load(Ordering::Relaxed);
     let enter = |gate: usize| room(gate).then_some(gate + 1);
@@ -206,7 +209,7 @@ mod tests {
 
     fn counts(threads: usize, count: usize) -> Vec<usize> {
         let counts: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-        Pool::get().run(threads, count, &|index| {
+        Pool::get().run(threads, count, || (), &|index| {
             counts[index].fetch_add(1, Ordering::Relaxed);
         });
         counts.into_iter().map(AtomicUsize::into_inner).collect()
@@ -226,7 +229,7 @@ mod tests {
         let callers = (0..4).map(|_| {
             thread::spawn(|| {
                 for _ in 0..500 {
-                    Pool::get().run(3, 4, &|_| assert!(counts(2, 10).iter().all(|&n| n == 1)));
+                    Pool::get().run(3, 4, || (), &|_| assert!(counts(2, 10).iter().all(|&n| n == 1)));
                 }
             })
         });
@@ -246,7 +249,7 @@ mod tests {
     #[test]
     fn a_panic_reaches_the_caller_and_leaves_the_pool_usable() {
         for index in 0..20 {
-            let run = || Pool::get().run(4, 20, &|i| assert_ne!(i, index, "planned"));
+            let run = || Pool::get().run(4, 20, || (), &|i| assert_ne!(i, index, "planned"));
             assert!(panic::catch_unwind(run).is_err());
             assert!(counts(4, 20).iter().all(|&n| n == 1));
         }

@@ -1,9 +1,9 @@
 //! What is done element by element: gated activations (the middle of an MLP), soft caps, sums, factors.
 #![allow(unsafe_code)] // lanes
 
-use super::isa::Isa;
-use super::lanes::{self, LANES, Lanes, on_lanes};
-use super::parallel::for_each_chunk;
+use crate::isa::Isa;
+use crate::lanes::{self, LANES, Lanes, on_lanes};
+use crate::parallel::for_each_chunk;
 
 /// The cost of one exponential, in multiplications.
 const EXP_COST: usize = 16;

@@ -1,7 +1,7 @@
 //! How cached numbers become lanes.
 #![allow(unsafe_code)] // loads through pointers into the cache
 
-use super::super::lanes::Lanes;
+use crate::lanes::Lanes;
 
 /// How a cached number is stored.
 pub(super) trait Element {

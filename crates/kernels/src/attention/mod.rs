@@ -9,23 +9,27 @@
 //! Heads that share keys and values, and neighbouring tokens of a chunk, are computed together, up to eight rows, so that
 //! each cached number is read and widened once for all of them.
 
-mod block;
 mod cache;
 mod element;
+mod layout;
 mod places;
+mod range;
 mod scores;
 mod values;
+mod work;
 mod write;
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::isa::Isa;
-use super::parallel::{Columns, for_each_chunk, for_each_range, threads};
-use block::{Partial, ROWS, Scratch, Work};
-use places::{Places, STRIPS};
+use crate::isa::Isa;
+use crate::parallel::{Columns, for_each_chunk, for_each_range, threads};
+use places::Places;
+use range::{Partial, Scratch};
+use work::{ROWS, STRIPS, Work};
 
-pub use cache::{Cache, Geometry, KvDtype};
+pub use cache::Cache;
+pub use layout::{Geometry, KvDtype};
 
 /// Positions whose softmax is begun anew: long contexts of few sequences are shared out by it.
 const RANGE: usize = 512;
@@ -50,7 +54,7 @@ pub struct Shape {
 pub struct Chunk {
     /// Rows of the queries.
     pub rows: Range<usize>,
-    /// Of the first row.
+    /// The position of the first row.
     pub position: usize,
     /// The sequence's part of the tables; covers the last row's position.
     pub table: Range<usize>,
@@ -69,9 +73,9 @@ pub struct Queries<'a> {
 
 /// Some rows of a chunk, computed together.
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct RowTile {
     chunk: usize,
-    /// The chunk's first block, and how many it has.
+    /// The chunk's first tile, and how many it has.
     first: usize,
     count: usize,
     /// The first row, counted from the chunk's first.
@@ -100,13 +104,13 @@ pub fn attention_on(isa: Isa, queries: &Queries, cache: &Cache, shape: &Shape, o
     assert!(shape.heads.is_multiple_of(kv_heads), "{} heads share {kv_heads}", shape.heads);
     assert!(q.len() == rows * width && out.len() == q.len(), "queries and outputs of {rows} rows");
     thread_local! {
-        static BLOCKS: RefCell<(Vec<Block>, Vec<Partial>)> = RefCell::default();
+        static ROW_TILES: RefCell<(Vec<RowTile>, Vec<Partial>)> = RefCell::default();
     }
-    BLOCKS.with_borrow_mut(|(blocks, partials)| {
-        cut(chunks, shape.heads / kv_heads, blocks);
-        let job = Job { isa, q, cache, chunks, tables, shape, blocks, out: Columns::new(out, width) };
+    ROW_TILES.with_borrow_mut(|(row_tiles, partials)| {
+        cut(chunks, shape.heads / kv_heads, row_tiles);
+        let job = Job { isa, q, cache, chunks, tables, shape, row_tiles, out: Columns::new(out, width) };
         let seen: usize = chunks.iter().map(|c| c.rows.len() * (c.position + c.rows.len())).sum();
-        let (cost, units) = (seen * width * 2, job.blocks.len() * kv_heads);
+        let (cost, units) = (seen * width * 2, job.row_tiles.len() * kv_heads);
         let longest = chunks.iter().map(|chunk| chunk.position + chunk.rows.len()).max().unwrap_or(0);
         let ranges = longest.div_ceil(RANGE);
         if ranges > 1 && units < 4 * threads() {
@@ -127,18 +131,18 @@ fn with_scratch(compute: impl FnOnce(&mut Scratch)) {
     SCRATCH.with_borrow_mut(compute);
 }
 
-/// Cuts chunks into blocks whose tokens, times the `group` of heads that share keys, make up to eight rows.
-fn cut(chunks: &[Chunk], group: usize, blocks: &mut Vec<Block>) {
+/// Cuts chunks into tiles whose tokens, times the `group` of heads that share keys, make up to eight rows.
+fn cut(chunks: &[Chunk], group: usize, row_tiles: &mut Vec<RowTile>) {
     let most = (ROWS / group).max(1);
-    blocks.clear();
+    row_tiles.clear();
     for (index, chunk) in chunks.iter().enumerate() {
         let rows = chunk.rows.len();
-        let whole = Block { chunk: index, first: blocks.len(), count: rows.div_ceil(most), row: 0, rows: 0 };
-        blocks.extend((0..rows).step_by(most).map(|row| Block { row, rows: most.min(rows - row), ..whole }));
+        let whole = RowTile { chunk: index, first: row_tiles.len(), count: rows.div_ceil(most), row: 0, rows: 0 };
+        row_tiles.extend((0..rows).step_by(most).map(|row| RowTile { row, rows: most.min(rows - row), ..whole }));
     }
 }
 
-/// One call. A unit of work is a block of rows and a key/value head.
+/// One call. A unit of work is a tile of rows and a key/value head.
 struct Job<'a> {
     isa: Isa,
     q: &'a [f32],
@@ -146,7 +150,7 @@ struct Job<'a> {
     chunks: &'a [Chunk],
     tables: &'a [u32],
     shape: &'a Shape,
-    blocks: &'a [Block],
+    row_tiles: &'a [RowTile],
     out: Columns<'a>,
 }
 
@@ -203,26 +207,26 @@ impl Job<'_> {
         }
     }
 
-    fn place(&self, unit: usize) -> (Block, usize) {
-        // Neighbouring units are neighbouring blocks with the same keys, then heads whose keys are neighbours in memory. A chunk
-        // has as many times more units than blocks as there are heads.
-        let Block { first, count, .. } = self.blocks[unit / self.cache.geometry.kv_heads];
+    fn place(&self, unit: usize) -> (RowTile, usize) {
+        // Neighbouring units are neighbouring tiles of rows with the same keys, then heads whose keys are neighbours in memory. A chunk
+        // has as many times more units than tiles as there are heads.
+        let RowTile { first, count, .. } = self.row_tiles[unit / self.cache.geometry.kv_heads];
         let unit = unit - first * self.cache.geometry.kv_heads;
-        (self.blocks[first + unit % count], unit / count)
+        (self.row_tiles[first + unit % count], unit / count)
     }
 
     /// Calls `each` with the heads (of those that share keys) of up to eight rows, and what each row sees. A row is a token
     /// and a head, tokens first.
     fn each_eight(&self, unit: usize, mut each: impl FnMut(Range<usize>, &[Range<usize>])) {
-        let (block, _) = self.place(unit);
+        let (tile, _) = self.place(unit);
         let group = self.shape.heads / self.cache.geometry.kv_heads;
-        let chunk = &self.chunks[block.chunk];
-        let (position, end) = (chunk.position + block.row, chunk.position + chunk.rows.len());
+        let chunk = &self.chunks[tile.chunk];
+        let (position, end) = (chunk.position + tile.row, chunk.position + chunk.rows.len());
         for first in (0..group).step_by(ROWS) {
             let heads = first..group.min(first + ROWS);
             let mut sees: [Range<usize>; ROWS] = Default::default();
             let mut rows = 0;
-            for token in 0..block.rows {
+            for token in 0..tile.rows {
                 for _ in heads.clone() {
                     sees[rows] = self.shape.span(position + token, end);
                     rows += 1;
@@ -235,35 +239,35 @@ impl Job<'_> {
     /// The keys that a unit begins with from `position` on; the next unit's where it sees no more.
     fn next(&self, unit: usize, sees: &[Range<usize>], position: usize) -> Option<[*const u8; STRIPS]> {
         let keys = |unit: usize, position: usize| {
-            let (block, kv_head) = self.place(unit);
-            Places::keys(self.cache, &self.tables[self.chunks[block.chunk].table.clone()], kv_head, position)
+            let (tile, kv_head) = self.place(unit);
+            Places::keys(self.cache, &self.tables[self.chunks[tile.chunk].table.clone()], kv_head, position)
         };
         if sees.last().is_some_and(|sees| position < sees.end) {
             return keys(unit, position);
         }
         let next = unit + 1;
-        if next == self.blocks.len() * self.cache.geometry.kv_heads {
+        if next == self.row_tiles.len() * self.cache.geometry.kv_heads {
             return None;
         }
-        let (block, _) = self.place(next);
-        let chunk = &self.chunks[block.chunk];
-        let position = chunk.position + block.row;
+        let (tile, _) = self.place(next);
+        let chunk = &self.chunks[tile.chunk];
+        let position = chunk.position + tile.row;
         keys(next, self.shape.span(position, position + 1).start)
     }
 
-    /// Where the query of a token of the block and a head of the group starts: row and column.
+    /// Where the query of a token of the tile and a head of the group starts: row and column.
     fn query(&self, unit: usize, token: usize, head: usize) -> (usize, usize) {
-        let (block, kv_head) = self.place(unit);
+        let (tile, kv_head) = self.place(unit);
         let group = self.shape.heads / self.cache.geometry.kv_heads;
-        let row = self.chunks[block.chunk].rows.start + block.row + token;
+        let row = self.chunks[tile.chunk].rows.start + tile.row + token;
         (row, (kv_head * group + head) * self.cache.geometry.head_dim)
     }
 
     fn load(&self, unit: usize, heads: &Range<usize>, scratch: &mut Scratch) {
-        let (block, _) = self.place(unit);
+        let (tile, _) = self.place(unit);
         let head_dim = self.cache.geometry.head_dim;
         scratch.queries.clear();
-        for token in 0..block.rows {
+        for token in 0..tile.rows {
             for head in heads.clone() {
                 let (row, column) = self.query(unit, token, head);
                 let start = row * self.shape.heads * head_dim + column;
@@ -273,10 +277,10 @@ impl Job<'_> {
     }
 
     fn range(&self, unit: usize, sees: &[Range<usize>], index: usize, scratch: &mut Scratch) {
-        let (block, kv_head) = self.place(unit);
+        let (tile, kv_head) = self.place(unit);
         let work = Work {
             cache: self.cache,
-            table: &self.tables[self.chunks[block.chunk].table.clone()],
+            table: &self.tables[self.chunks[tile.chunk].table.clone()],
             kv_head,
             sees,
             range: index * RANGE..(index + 1) * RANGE,
@@ -284,7 +288,7 @@ impl Job<'_> {
             cap: self.shape.cap,
             next: self.next(unit, sees, (index + 1) * RANGE),
         };
-        block::range_on(self.isa, &work, scratch);
+        range::range_on(self.isa, &work, scratch);
     }
 
     fn write(&self, unit: usize, heads: &Range<usize>, rows: usize, total: &Partial) {

@@ -2,18 +2,10 @@
 
 use std::ops::Range;
 
-use super::super::lanes::LANES;
-use super::block::Work;
-use super::cache::{Cache, GROUP, KvDtype, SCALE, key_at, key_scale_at};
-
-/// Strips of a tile.
-pub(super) const STRIPS: usize = 4;
-/// Positions between two looks at the maximum.
-pub(super) const TILE: usize = STRIPS * LANES;
-/// Bytes of a cache line.
-pub(super) const LINE: usize = 64;
-/// Up to this many rows the cache is read from memory rather than from the processor's caches, and asked for ahead.
-pub(super) const FEW: usize = 4;
+use super::cache::Cache;
+use super::layout::{GROUP, KvDtype, SCALE, key_at, key_scale_at};
+use super::work::{STRIPS, TILE, Work};
+use crate::lanes::LANES;
 
 /// A tile's strips; the first again where no position that is asked for is in one.
 pub(super) struct Places {
@@ -24,10 +16,10 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Of the tile at `start`, positions from `last` on left out. Strips narrower than sixteen are put together in `room`.
-    pub fn find(work: &Work, start: usize, last: usize, room: &mut Vec<u8>) -> Places {
+    /// Finds the strips of the tile at `start`; positions from `last` on are left out. Strips narrower than sixteen are put together in `strips`.
+    pub fn find(work: &Work, start: usize, last: usize, strips: &mut Vec<u8>) -> Places {
         if work.cache.strip() != LANES {
-            return gather(work, start..last.min(start + TILE), room);
+            return gather(work, start..last.min(start + TILE), strips);
         }
         let strip = |index: usize| {
             let position = start + index * LANES;
@@ -53,13 +45,13 @@ impl Places {
 }
 
 /// Puts columns of narrower strips, and their values, side by side.
-fn gather(work: &Work, positions: Range<usize>, room: &mut Vec<u8>) -> Places {
+fn gather(work: &Work, positions: Range<usize>, strips: &mut Vec<u8>) -> Places {
     let cache = work.cache;
     let (dtype, head_dim) = (cache.dtype, cache.geometry.head_dim);
     let (width, size) = (cache.strip(), dtype.size());
     let (key_bytes, value_bytes) = (LANES * dtype.key_bytes(head_dim), LANES * dtype.value_bytes(head_dim));
-    room.resize(STRIPS * (key_bytes + value_bytes), 0);
-    let (keys, values) = room.split_at_mut(STRIPS * key_bytes);
+    strips.resize(STRIPS * (key_bytes + value_bytes), 0);
+    let (keys, values) = strips.split_at_mut(STRIPS * key_bytes);
     for (row, position) in values.chunks_exact_mut(value_bytes / LANES).zip(positions.clone()) {
         let (block, offset) = work.slot(position);
         row.copy_from_slice(cache.value_row(block, work.kv_head, offset));

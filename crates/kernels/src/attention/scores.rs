@@ -3,11 +3,10 @@
 
 use std::ops::Range;
 
-use super::super::lanes::{self, LANES, Lanes};
-use super::block::ROWS;
-use super::cache::{GROUP, SCALE};
 use super::element::{Element, MOST_AHEAD};
-use super::places::{FEW, LINE, STRIPS, TILE};
+use super::layout::{GROUP, SCALE};
+use super::work::{FEW, LINE, ROWS, STRIPS, TILE};
+use crate::lanes::{self, LANES, Lanes};
 
 /// Rows of weights; each sixteen of them are a cache line.
 #[repr(align(64))]

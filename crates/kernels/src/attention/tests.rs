@@ -241,7 +241,7 @@ fn what_is_written_is_the_same_everywhere() {
 
 #[test]
 fn keys_rotated_while_they_are_written_are_those_rotated_before() {
-    use super::super::rope;
+    use crate::rope;
     // Enough rows to be shared by threads, and heads that are rotated in part.
     for (rows, dims) in [(3usize, 32usize), (96, 64)] {
         let geometry = Geometry { num_blocks: 7, block_size: 16, kv_heads: 4, head_dim: 64 };

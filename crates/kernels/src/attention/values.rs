@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use super::super::lanes::{LANES, Lanes};
-use super::cache::{GROUP, SCALE};
 use super::element::Element;
-use super::places::{FEW, LINE, STRIPS, TILE};
+use super::layout::{GROUP, SCALE};
 use super::scores::{Weights, run};
+use super::work::{FEW, LINE, STRIPS, TILE};
+use crate::lanes::{LANES, Lanes};
 
 /// Values of sixteen dimensions that are added up at once, at most.
 const WIDEST: usize = 8;

@@ -1,12 +1,12 @@
-//! Rounds keys and values and puts them where the cache wants them.
+//! Rounds keys and values and writes them to their places in the cache.
 #![allow(unsafe_code)] // through pointers, so that several threads can write, each to slots of its own
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::super::isa::Isa;
-use super::super::lanes::{self, LANES, Lanes};
-use super::cache::{GROUP, Geometry, KvDtype, key_at, key_scale_at, strip_of};
+use super::layout::{GROUP, Geometry, KvDtype, key_at, key_scale_at, strip_of};
+use crate::isa::Isa;
+use crate::lanes::{self, LANES, Lanes};
 
 /// A cache, while rows are written to it.
 pub(super) struct Writer {

@@ -8,20 +8,14 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::isa::Isa;
-use super::super::parallel::Columns;
-use super::super::quant::amx::system;
-use super::super::quant::amx::tiles::Configured;
 use super::split::{Pairs, Split};
+use super::unit::{TILE, TILE_NUMBERS};
 use super::weights::Weights;
-use super::{TILE, TILE_NUMBERS};
+use crate::amx::registers::Configured;
+use crate::parallel::Columns;
 
 /// Tiles of weights that are best taken together.
 pub(super) const TOGETHER: usize = 4;
-
-pub(super) fn is_here() -> bool {
-    Isa::Amx.is_here() && system::has_bf16()
-}
 
 /// Sums of four tiles, `[4, 16, 16]`.
 #[repr(C, align(64))]
@@ -30,7 +24,7 @@ struct Sums([[f32; TILE * TILE]; 4]);
 /// Computes the outputs `16 · range`.
 ///
 /// # Safety
-/// [`is_here`].
+/// This machine has [`super::unit::Unit::Tiles`].
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn tiles(rows: &Split, weights: &Weights, range: Range<usize>, out: &Columns) {
     let across = 4 * rows.height() as u8;

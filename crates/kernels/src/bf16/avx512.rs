@@ -4,10 +4,10 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::isa::one_stream;
-use super::super::parallel::{Columns, Shared, blocks, for_each_index};
-use super::TILE;
+use super::unit::TILE;
 use super::weights::Weights;
+use crate::isa::one_stream;
+use crate::parallel::{Columns, Shared, blocks, for_each_index};
 
 /// Rows and panels of a tile: 24 sums in registers.
 const ROWS: usize = 8;
@@ -20,12 +20,6 @@ const ROWS_AHEAD: usize = 512;
 /// Bytes of sixteen outputs' pairs: a cache line.
 const LINE: usize = 64;
 
-pub(super) fn is_here() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512bf16")
-}
-
 /// Rows rounded to BF16, cut into blocks of up to eight: `[inputs / 2, rows of the block]` pairs each. A row of its own would be
 /// a stream too short for the processor to foresee, eight of them a third of a tile's time. Their memory is kept from one call
 /// to the next.
@@ -36,10 +30,10 @@ pub(super) struct Rounded {
 }
 
 impl Rounded {
-    /// Becomes the rows of `x`.
+    /// Replaces what was here by the rows of `x`.
     ///
     /// # Safety
-    /// [`is_here`].
+    /// This machine has [`super::unit::Unit::Pairs`].
     pub unsafe fn fill(&mut self, x: &[f32], inputs: usize) {
         self.count = x.len() / inputs;
         self.pairs.resize(x.len() / 2, 0);
@@ -76,7 +70,7 @@ fn round(x: &[f32], r: usize, rows: usize, pairs: &mut [u32]) {
 /// Computes the outputs `16 · range`.
 ///
 /// # Safety
-/// [`is_here`].
+/// This machine has [`super::unit::Unit::Pairs`].
 #[target_feature(enable = "avx512f,avx512bf16")]
 pub(super) unsafe fn panels(rows: &Rounded, weights: &Weights, range: Range<usize>, out: &Columns) {
     let several = rows.count > 1 || !one_stream();

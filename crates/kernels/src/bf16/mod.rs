@@ -1,5 +1,5 @@
 //! `y[T, N] = x[T, K] · w[N, K]ᵀ` for BF16 weights where the processor multiplies such numbers: in tiles (AMX), or else in pairs
-//! (AVX-512 with BF16); elsewhere [`super::matmul`] multiplies them as `f32`.
+//! (AVX-512 with BF16); elsewhere [`crate::matmul`] multiplies them as `f32`.
 //!
 //! ```text
 //! w → weights.rs: panels of 16 outputs, as the unit takes them, once, at load ┐
@@ -24,23 +24,19 @@ mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod split;
+mod unit;
 mod weights;
 
-use weights::Unit;
+use unit::Unit;
 
 pub use weights::Weights;
 
 #[cfg(target_arch = "x86_64")]
-use super::parallel::{Columns, for_each_part, for_each_range};
+use crate::parallel::{Columns, for_each_part, for_each_range};
 #[cfg(target_arch = "x86_64")]
 use std::ops::Range;
-
-/// Inputs of a tile.
-const GROUP: usize = 32;
-/// Outputs of a tile, and rows of `x`.
-const TILE: usize = 16;
-/// Numbers of a tile of weights or rows.
-const TILE_NUMBERS: usize = TILE * GROUP;
+#[cfg(target_arch = "x86_64")]
+use unit::TILE;
 
 /// How many bits of each activation count beside BF16 weights in this process: 24 are all of an `f32`.
 pub fn row_bits() -> u32 {
@@ -59,8 +55,8 @@ pub fn matmul_into(x: &[f32], weights: &Weights, y: &mut [f32]) {
     matmuls_into(x, [(weights, y)]);
 }
 
-/// Several products of the same rows at once: they are rounded once, and nobody waits for the last part of one product before
-/// the next begins.
+/// Several products of the same rows at once: they are rounded once, and no thread waits for the last part of one product
+/// before the next begins.
 ///
 /// # Panics
 /// As [`matmul_into`], or when the weights are for several units or numbers of inputs.
@@ -91,13 +87,13 @@ pub fn matmuls_into<const N: usize>(x: &[f32], products: [(&Weights, &mut [f32])
     };
     ROWS.with_borrow_mut(|(split, rounded)| match unit {
         Unit::Tiles => {
-            assert!(amx::is_here(), "no tiles of BF16 on this machine");
+            assert!(Unit::Tiles.is_here(), "no tiles of BF16 on this machine");
             split.fill(x, inputs);
             // SAFETY: the unit was just asked for.
             each(amx::TOGETHER, &|weights, part, out| unsafe { amx::tiles(split, weights, part, out) });
         }
         Unit::Pairs => {
-            assert!(avx512::is_here(), "no AVX-512 for BF16 on this machine");
+            assert!(Unit::Pairs.is_here(), "no AVX-512 for BF16 on this machine");
             // SAFETY: the instructions were just asked for.
             unsafe { rounded.fill(x, inputs) };
             // SAFETY: as above.

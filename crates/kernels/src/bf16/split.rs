@@ -1,8 +1,8 @@
 //! Rows as sums of two BF16 numbers, in the order in which the tile unit takes them.
 #![allow(unsafe_code)] // parts of the rows, dealt to several threads
 
-use super::super::parallel::{Shared, for_each_index};
-use super::{GROUP, TILE, TILE_NUMBERS};
+use super::unit::{GROUP, TILE, TILE_NUMBERS};
+use crate::parallel::{Shared, for_each_index};
 
 /// `[T, inputs]`. Its memory is kept from one call to the next.
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(super) struct Split {
 pub(super) struct Pairs([[u32; TILE_NUMBERS / 2]; 2]);
 
 impl Split {
-    /// Becomes the rows of `x`.
+    /// Replaces what was here by the rows of `x`.
     pub fn fill(&mut self, x: &[f32], inputs: usize) {
         (self.count, self.groups) = (x.len() / inputs, inputs / GROUP);
         let tiles = self.count.div_ceil(TILE);

@@ -1,6 +1,7 @@
 //! The unit against what it is said to compute, and that against double precision.
 
 use super::split::rounded;
+use super::unit::GROUP;
 use super::*;
 
 struct Random(u64);
@@ -60,14 +61,10 @@ fn product(x: &[f32], weights: &Weights) -> Vec<f32> {
 
 const UNITS: [Unit; 2] = [Unit::Tiles, Unit::Pairs];
 
-/// Of the units that this machine has, each.
+/// Tests each unit that this machine has.
 fn each(test: impl Fn(Unit)) {
     for unit in UNITS {
-        let here = match unit {
-            Unit::Tiles => amx::is_here(),
-            Unit::Pairs => avx512::is_here(),
-        };
-        if here { test(unit) } else { println!("skipped: {unit:?} on a machine without them") }
+        if unit.is_here() { test(unit) } else { println!("skipped: {unit:?} on a machine without them") }
     }
 }
 

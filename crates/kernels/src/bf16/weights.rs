@@ -1,12 +1,11 @@
-//! Weights as a unit wants them, in memory of their own.
+//! Weights in the order in which a unit reads them, in memory of their own.
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-use super::super::isa::Isa;
-use super::super::memory::{Memory, OutOfMemory, SLAB_BYTES};
-use super::super::packed::Packing;
-use super::{GROUP, TILE};
+use super::unit::{GROUP, TILE, Unit};
+use crate::memory::{Memory, OutOfMemory, SLAB_BYTES};
+use crate::packed::Packing;
 
 /// Bytes of a group of one output.
 const GROUP_BYTES: usize = 2 * GROUP;
@@ -17,44 +16,6 @@ pub struct Weights {
     inputs: usize,
     pub(super) unit: Unit,
     bytes: Memory,
-}
-
-/// What multiplies them, and hence how they lie: `[outputs / 16, inputs / 32]` groups of 1 KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
-    /// AMX. A group is `[16 outputs, 32 inputs]`.
-    Tiles,
-    /// AVX-512 with BF16. A group is `[16 pairs of inputs, 16 outputs, 2]`.
-    Pairs,
-}
-
-impl Unit {
-    /// What this process uses.
-    pub fn current() -> Option<Unit> {
-        Unit::of(Isa::current())
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn of(isa: Isa) -> Option<Unit> {
-        match isa {
-            Isa::Amx if super::amx::is_here() => Some(Unit::Tiles),
-            Isa::Amx | Isa::Avx512 if super::avx512::is_here() => Some(Unit::Pairs),
-            _ => None,
-        }
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn of(_: Isa) -> Option<Unit> {
-        None
-    }
-
-    /// Where in a group input `k` of output `n` is, in numbers.
-    fn place(self, n: usize, k: usize) -> usize {
-        match self {
-            Unit::Tiles => n * GROUP + k,
-            Unit::Pairs => k / 2 * 2 * TILE + 2 * n + k % 2,
-        }
-    }
 }
 
 impl Weights {

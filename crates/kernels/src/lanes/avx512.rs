@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::Lanes;
+use super::operations::Lanes;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(__m512);

@@ -1,7 +1,7 @@
 //! The definition of every operation.
 #![allow(unsafe_code)] // pointers, as the trait has them
 
-use super::{LANES, Lanes};
+use super::operations::{LANES, Lanes};
 use crate::packed::halves;
 
 /// Plain Rust.

@@ -1,5 +1,7 @@
 //! Lanes against their definition, and exponentials against double precision.
+#![allow(unsafe_code)] // kernels over lanes
 
+use super::functions::{LEAST, MOST};
 use super::*;
 use crate::isa::Isa;
 

@@ -1,12 +1,11 @@
 //! AVX2: the sixteen lanes of an output are two registers.
-#![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX2
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::job::{Job, Numbers};
 use super::scalar::LANES;
-use super::{Job, Numbers};
 
 /// Rows and weight rows of a tile: 12 of 16 registers hold sums.
 const ROWS: usize = 3;

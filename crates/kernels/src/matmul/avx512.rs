@@ -1,17 +1,16 @@
 //! AVX-512: the sixteen lanes of an output are one register.
-#![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX-512
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::job::{Job, Numbers};
 use super::scalar::LANES;
-use super::{Job, Numbers};
 
 /// Rows and weight rows of a tile: 24 sums in registers.
 const ROWS: usize = 8;
 const COLUMNS: usize = 3;
-/// Of a single row, which is bound by memory: as many streams.
+/// Weight rows beside a single row, which is bound by memory: as many streams.
 const SINGLE: usize = 4;
 /// Inputs of a piece, a multiple of the lanes: of eight rows 32 KiB.
 const PIECE: usize = 1024;
@@ -163,7 +162,7 @@ trait Load {
     /// AVX-512 F, BW and VL are there, `at` points at sixteen numbers.
     unsafe fn sixteen(at: *const u8) -> __m512;
 
-    /// Those of the mask; zeros elsewhere.
+    /// The numbers of the mask; zeros elsewhere.
     ///
     /// # Safety
     /// As above, for the numbers of the mask.

@@ -3,11 +3,12 @@
 
 use std::ops::Range;
 
-use super::super::isa::Isa;
-use super::super::packed::{Packing, unpack};
-use super::{Job, scalar};
+use super::job::Job;
+use super::scalar;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
+use crate::isa::Isa;
+use crate::packed::{Packing, unpack};
 
 /// The outputs `columns` of all rows. `isa` is one that this machine has.
 pub(super) fn block(isa: Isa, job: &Job, columns: Range<usize>) {

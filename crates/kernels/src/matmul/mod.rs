@@ -10,50 +10,25 @@
 //! Measured with AVX-512 on two busy cores, 1024 inputs, 3072 outputs: BF16 64 GB/s for one row and 190 to 205 GFLOPS from
 //! 8 rows on, F32 59 GB/s and 144 to 172 GFLOPS; loops left to the compiler reached 7 and 12 GFLOPS.
 
+#[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod dispatch;
+mod job;
 mod scalar;
 
 use std::cell::RefCell;
 
-use super::isa::Isa;
-use super::packed::Packing;
-use super::parallel::{Columns, for_each_range};
+use crate::isa::Isa;
+use crate::packed::Packing;
+use crate::parallel::{Columns, for_each_range};
+use job::{Job, Numbers};
 
 /// Weight bytes per block: about half of a small second-level cache.
 const BLOCK_BYTES: usize = 256 << 10;
 /// A multiple of the weight rows that tiles take together: three or four.
 const TOGETHER: usize = 12;
-
-/// Weights that kernels read as they are, little end first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Numbers {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl Numbers {
-    const fn bytes(self) -> usize {
-        match self {
-            Numbers::F32 => 4,
-            Numbers::F16 | Numbers::Bf16 => 2,
-        }
-    }
-}
-
-/// All rows of `x` against rows of weights.
-struct Job<'a> {
-    /// `[rows, inputs]`
-    x: &'a [f32],
-    rows: usize,
-    inputs: usize,
-    numbers: Numbers,
-    /// Whole rows of `numbers`; the first is column 0 of `out`.
-    weight: &'a [u8],
-    out: Columns<'a>,
-}
 
 /// `x` is `[T, inputs]`, `weight` `[N, inputs]`; fills `y`, `[T, N]`.
 ///
@@ -65,7 +40,7 @@ pub fn matmul_into(x: &[f32], weight: &[f32], inputs: usize, y: &mut [f32]) {
 
 /// [`matmul_into`] with weights as they lie in a file. F32, F16 and BF16 are read as they are. Of block formats each block of
 /// weight rows is unpacked to `f32` beside the outputs it serves, which costs a multiple of the products of a few rows:
-/// for formats that [`super::quant`] does not have.
+/// for formats that [`crate::quant`] does not have.
 ///
 /// # Panics
 /// When a length is not a multiple of `inputs`, `inputs` not of the packing's block, or `y` has another length.

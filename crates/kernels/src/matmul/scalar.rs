@@ -1,7 +1,7 @@
 //! The definition: what every other path must give to the bit.
 
-use super::super::packed::halves;
-use super::Numbers;
+use super::job::Numbers;
+use crate::packed::halves;
 
 /// Partial sums per output.
 pub(super) const LANES: usize = 16;

@@ -1,7 +1,7 @@
 //! Every path against the definition, the definition against double precision.
 
-use super::super::packed;
 use super::*;
+use crate::packed;
 
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;

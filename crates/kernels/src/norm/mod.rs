@@ -1,11 +1,11 @@
 //! Root-mean-square normalisation (Zhang and Sennrich, 2019).
 #![allow(unsafe_code)] // lanes; rows dealt to several threads
 
-use super::activation;
-use super::dot::dot;
-use super::isa::Isa;
-use super::lanes::{LANES, Lanes, on_lanes};
-use super::parallel::{Shared, for_each_chunk};
+use crate::activation;
+use crate::dot::dot;
+use crate::isa::Isa;
+use crate::lanes::{LANES, Lanes, on_lanes};
+use crate::parallel::{Shared, for_each_chunk};
 
 /// Normalises each consecutive group of `weight.len()` values of `x` into `out`: `x / sqrt(mean(x²) + eps) * weight`.
 ///

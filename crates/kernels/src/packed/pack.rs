@@ -3,8 +3,9 @@
 //! The layouts are ggml's, and so is the choice of scales (`quantize_row_q8_0_ref`, `quantize_row_q4_K_ref`): of several
 //! grids per 32 numbers the one with the least weighted square error, its scale and offset by least squares.
 
-use super::super::parallel::for_each_chunk;
-use super::{Packing, unpack};
+use super::packing::Packing;
+use super::unpack::unpack;
+use crate::parallel::for_each_chunk;
 
 /// Blocks of a `Q4_K` block of 256: scale and offset of each have six bits.
 const PARTS: usize = 8;

@@ -1,7 +1,7 @@
 //! Blocks of a GGUF file taken apart: codes of 32 inputs as bytes, and the scales as they stand in the file.
 
-use super::super::packed::Packing;
 use super::format::{GROUP, Header, PANEL};
+use crate::packed::Packing;
 
 /// The codes of group `index` of `block`.
 pub(super) fn codes(packing: Packing, block: &[u8], index: usize) -> [u8; GROUP] {
@@ -54,7 +54,7 @@ pub(super) fn write_scales(packing: Packing, block: &[u8], header: Header, entry
     }
 }
 
-/// Row `row` of 16 `f16`.
+/// Writes output `n` in row `row` of 16 `f16`.
 fn half(entry: &mut [u8], row: usize, n: usize, two: &[u8]) {
     entry[2 * (row * PANEL + n)..][..2].copy_from_slice(two);
 }

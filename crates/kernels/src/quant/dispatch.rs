@@ -3,83 +3,72 @@
 
 use std::ops::Range;
 
-use super::super::isa::Isa;
-#[cfg(target_arch = "x86_64")]
-use super::amx;
-#[cfg(target_arch = "x86_64")]
-use super::avx2;
-#[cfg(target_arch = "x86_64")]
-use super::avx512;
+use super::expand;
 use super::format::Scheme;
-use super::job::{Job, Scratch};
-use super::rows::{self, Part, Span};
-use super::{scalar, superblock};
+use super::job::Job;
+use super::scalar;
+#[cfg(target_arch = "x86_64")]
+use super::{amx, avx2, avx512};
+use crate::isa::Isa;
 
-/// Panels that a kernel likes to take together.
+/// Panels that kernels take together where there are as many.
 pub(super) const TOGETHER: usize = 2;
 
-pub(super) fn quantise(isa: Isa, x: &[f32], rows: Part, span: Span) {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: values above `Scalar` come from `Isa`, which saw the instructions on this processor.
-        Isa::Avx512 | Isa::Amx => unsafe { quantise_avx512(x, rows, span) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Isa::Avx2 | Isa::AvxVnni => unsafe { quantise_avx2(x, rows, span) },
-        _ => rows::quantise(x, rows, span),
-    }
+/// Scratch memory of one thread, kept between calls.
+#[derive(Default)]
+pub(super) struct ThreadScratch {
+    blocks32: expand::Scratch,
+    #[cfg(target_arch = "x86_64")]
+    avx512_superblock: avx512::superblock_many::Scratch,
+    #[cfg(target_arch = "x86_64")]
+    amx_superblock: amx::superblock::Scratch,
 }
 
 /// Computes the outputs of `panels`.
-pub(super) fn panels(isa: Isa, job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
-    scratch.fit(job.panels.groups());
-    if let Scheme::Super { .. } = job.panels.format.scheme {
-        return super_panels(isa, job, panels, scratch);
+pub(super) fn panels(isa: Isa, job: &Job, panels: Range<usize>, scratch: &mut ThreadScratch) {
+    match job.panels.format.scheme {
+        Scheme::Super { .. } => superblock_panels(isa, job, panels, scratch),
+        Scheme::Symmetric { .. } | Scheme::Affine => blocks32_panels(isa, job, panels, &mut scratch.blocks32),
     }
+}
+
+/// [`panels`] of weights in blocks of 32.
+fn blocks32_panels(isa: Isa, job: &Job, panels: Range<usize>, scratch: &mut expand::Scratch) {
+    scratch.fit(job.panels.groups());
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: values above `Scalar` come from `Isa`, which saw the instructions on this processor.
-        Isa::Avx512 => unsafe { avx512::panels(job, panels, scratch) },
+        Isa::Amx if !job.layouts.tiles.is_empty() => unsafe { amx::blocks32::panels(job, panels, scratch) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above; what has AMX has AVX-512.
+        Isa::Amx | Isa::Avx512 => unsafe { avx512::blocks32::panels(job, panels, scratch) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Isa::Amx => unsafe { amx::panels(job, panels, scratch) },
+        Isa::AvxVnni => unsafe { avx2::blocks32::panels::<true>(job, panels, scratch) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Isa::AvxVnni => unsafe { avx2::panels::<true>(job, panels, scratch) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Isa::Avx2 => unsafe { avx2::panels::<false>(job, panels, scratch) },
-        _ => panels.for_each(|index| scalar::panel(job, index, scratch)),
+        Isa::Avx2 => unsafe { avx2::blocks32::panels::<false>(job, panels, scratch) },
+        _ => panels.for_each(|index| scalar::blocks32_panel(job, index, scratch)),
     }
 }
 
 /// [`panels`] of weights in blocks of 256.
-fn super_panels(isa: Isa, job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
+fn superblock_panels(isa: Isa, job: &Job, panels: Range<usize>, scratch: &mut ThreadScratch) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as in `panels`.
-        Isa::Avx512 => unsafe { superblock::avx512::panels(job, panels, scratch) },
+        // SAFETY: as in `blocks32_panels`.
+        Isa::Amx if !job.layouts.pairs.is_empty() => unsafe {
+            amx::superblock::panels(job, panels, &mut scratch.amx_superblock)
+        },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above; what has AMX has AVX-512.
+        Isa::Amx | Isa::Avx512 => unsafe { avx512::superblock::panels(job, panels, &mut scratch.avx512_superblock) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Isa::Amx => unsafe { superblock::amx::panels(job, panels, scratch) },
+        Isa::AvxVnni => unsafe { avx2::superblock::panels::<true>(job, panels) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Isa::AvxVnni => unsafe { superblock::avx2::panels::<true>(job, panels) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Isa::Avx2 => unsafe { superblock::avx2::panels::<false>(job, panels) },
-        _ => panels.for_each(|index| superblock::panel(job, index)),
+        Isa::Avx2 => unsafe { avx2::superblock::panels::<false>(job, panels) },
+        _ => panels.for_each(|index| scalar::superblock_panel(job, index)),
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn quantise_avx2(x: &[f32], rows: Part, span: Span) {
-    rows::quantise(x, rows, span);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn quantise_avx512(x: &[f32], rows: Part, span: Span) {
-    rows::quantise(x, rows, span);
 }

@@ -2,8 +2,8 @@
 //!
 //! Plain loops, inlined into functions compiled for wider registers.
 
-use super::super::packed::halves::f16;
 use super::format::{Codes, Format, GROUP_CODES, Header, PANEL, SIGN};
+use crate::packed::halves::f16;
 
 /// Scales of one group of a panel.
 #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
@@ -12,6 +12,27 @@ pub(super) struct GroupScales {
     pub scale: [f32; PANEL],
     /// `Affine`: the shift; of a group with two scales, that of its second half; else unused.
     pub second: [f32; PANEL],
+}
+
+/// Codes of one group of a panel, as bytes.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+pub(super) struct GroupCodes(pub [u8; GROUP_CODES]);
+
+/// Scratch memory of one thread for expanded panels, kept between calls.
+#[derive(Default)]
+pub(super) struct Scratch {
+    /// The scales of two panels, `[2, groups]`.
+    pub scales: Vec<GroupScales>,
+    /// The codes of two panels as bytes, `[2, groups]`.
+    pub codes: Vec<GroupCodes>,
+}
+
+impl Scratch {
+    pub fn fit(&mut self, groups: usize) {
+        self.scales.resize(2 * groups, bytemuck::Zeroable::zeroed());
+        self.codes.resize(2 * groups, bytemuck::Zeroable::zeroed());
+    }
 }
 
 /// The operations of ggml's `dequantize_row_*`, so that the numbers are the same to the bit.

@@ -12,7 +12,7 @@
 //! high half. Fifth bits: byte `b` of 64 holds those of bytes `64·j + b` for `j = 0..8`, in this order of bits. Fifth and
 //! sixth bits: byte `64·h + b` of 128 holds those of bytes `64·(4·h + j) + b` for `j = 0..4`.
 
-use super::super::packed::Packing;
+use crate::packed::Packing;
 
 /// Outputs of a panel: one AVX-512 register of 32-bit sums.
 pub(super) const PANEL: usize = 16;
@@ -31,7 +31,7 @@ pub(super) enum Scheme {
     Symmetric { offset: i32 },
     /// `scale · code + shift`
     Affine,
-    /// As one of the above, with scales that are integers within a block of 256: see [`super::superblock`].
+    /// As one of the above, with scales that are integers within a block of 256: see [`crate::quant::superblock`].
     Super { offset: i32 },
 }
 
@@ -57,6 +57,7 @@ pub(super) enum Header {
     SuperHalves,
 }
 
+/// All that says how weights of one packing lie in panels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Format {
     pub packing: Packing,
@@ -88,17 +89,17 @@ impl Format {
         if self.header.groups() > 1 { self.header.groups() } else { groups }
     }
 
-    /// Bytes of the header of so many groups, a multiple of 64.
+    /// Bytes of the header of `groups` groups, a multiple of 64.
     pub fn header_bytes(self, groups: usize) -> usize {
         (groups / self.header.groups() * self.header.bytes()).next_multiple_of(64)
     }
 
-    /// Bytes of so many groups with their header, a multiple of 64.
+    /// Bytes of `groups` groups with their header, a multiple of 64.
     pub fn bytes_together(self, groups: usize) -> usize {
         self.header_bytes(groups) + groups * self.codes.bytes()
     }
 
-    /// Bytes of a panel, a multiple of 64.
+    /// Bytes of a panel of `groups` groups, a multiple of 64.
     pub fn panel_bytes(self, groups: usize) -> usize {
         let together = self.groups_together(groups);
         groups / together * self.bytes_together(together)

@@ -1,15 +1,18 @@
 //! `y[T, N] = x[T, K] · w[N, K]ᵀ` in integers, for weights in the block formats of GGUF.
 //!
 //! ```text
-//! blocks.rs (the file's blocks) → panels.rs (16 outputs side by side, once, at load)
-//! x → rows.rs (8-bit integers, a scale per 32 or 256) ┐         ┌ scalar.rs, the definition
-//!                                              Panels ┴→ job.rs ┼ avx2.rs
-//!                              (format.rs, expand.rs)           └ avx512.rs, amx.rs
+//! w → blocks (the file's blocks) → panels (16 outputs side by side, once, at load) ┐                  ┌ scalar, the definitions
+//! x → rounding → row_codes (8-bit integers, a scale per 32 or 256)                 ├→ job → dispatch ─┼ avx2/
+//!                    └→ rows (the same, also in the layouts of AVX-512 and AMX)    ┘                  ├ avx512/
+//!                                                                                                     └ amx/
 //! ```
+//! [`format`] says what a panel looks like in memory, [`expand`] reads one. Weights come in blocks of 32 or in blocks of 256
+//! ([`superblock`]), and each instruction set has a folder with the kernels for both.
+//!
 //! An output depends on its row of `x` and its row of `w` alone: the dot product of each group of 32 inputs is an exact
-//! integer, and the groups are added in ascending order by one formula of fused operations ([`scalar`]). Weights in blocks
-//! of 256 go to [`superblock`], where a block's dot product is one exact integer. So every path, every number of rows and
-//! every number of threads gives the same bits.
+//! integer, and the groups are added in ascending order by one formula of fused operations ([`scalar`]). Of weights in blocks
+//! of 256 a block's dot product is one exact integer. So every path, every number of rows and every number of threads gives
+//! the same bits.
 //!
 //! Measured on two cores of a Xeon (AVX-512 VNNI: at most 1,900 GOPS; plain reads: 32 GB/s for one core), 3072 inputs, 1024
 //! outputs, weights from memory, the best of several runs beside other work, in GOPS:
@@ -24,8 +27,11 @@
 //! On the same machine AVX2 reaches 167 and 300 (Q4_K, one and eight rows). Against unpacking to `f32` in scalar loops, as
 //! it was before: 14 to 48 times for one row, 44 to 109 times from 8 rows on.
 
-pub(super) mod amx;
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod blocks;
 mod dispatch;
@@ -33,24 +39,28 @@ mod expand;
 mod format;
 mod job;
 mod panels;
+mod rounding;
+mod row_codes;
 mod rows;
 mod scalar;
 mod superblock;
 
 use std::cell::RefCell;
 
-use super::isa::Isa;
-use super::parallel::{for_each_part, for_each_range};
-use job::{Job, Scratch};
+use crate::isa::Isa;
+use crate::parallel::{for_each_part, for_each_range};
+use dispatch::ThreadScratch;
+use job::Job;
 
 pub use panels::Panels;
-pub use rows::{Rows, Span, quantise_rows};
+pub use rounding::RoundingGroup;
+pub use rows::{QuantisedRows, quantise_rows};
 
-/// `[T, N]`.
+/// The product of `rows` and the weights of `panels`, `[T, N]`.
 ///
 /// # Panics
 /// When the rows have another width than the weights.
-pub fn matmul(rows: &Rows, panels: &Panels) -> Vec<f32> {
+pub fn matmul(rows: &QuantisedRows, panels: &Panels) -> Vec<f32> {
     let mut y = vec![0.0; rows.count() * panels.outputs()];
     matmul_into(rows, panels, &mut y);
     y
@@ -60,7 +70,7 @@ pub fn matmul(rows: &Rows, panels: &Panels) -> Vec<f32> {
 ///
 /// # Panics
 /// When the rows have another width than the weights, or `y` another length.
-pub fn matmul_into(rows: &Rows, panels: &Panels, y: &mut [f32]) {
+pub fn matmul_into(rows: &QuantisedRows, panels: &Panels, y: &mut [f32]) {
     matmul_on(Isa::current(), rows, panels, y);
 }
 
@@ -68,22 +78,22 @@ pub fn matmul_into(rows: &Rows, panels: &Panels, y: &mut [f32]) {
 ///
 /// # Panics
 /// Also when this machine does not have them.
-pub fn matmul_on(isa: Isa, rows: &Rows, panels: &Panels, y: &mut [f32]) {
+pub fn matmul_on(isa: Isa, rows: &QuantisedRows, panels: &Panels, y: &mut [f32]) {
     matmuls_on(isa, rows, [(panels, y)]);
 }
 
-/// Several products of the same rows at once: nobody waits for the last part of one before the next begins.
+/// Several products of the same rows at once: no thread waits for the last part of one before the next begins.
 ///
 /// # Panics
 /// As [`matmul_into`].
-pub fn matmuls_into<const N: usize>(rows: &Rows, products: [(&Panels, &mut [f32]); N]) {
+pub fn matmuls_into<const N: usize>(rows: &QuantisedRows, products: [(&Panels, &mut [f32]); N]) {
     matmuls_on(Isa::current(), rows, products);
 }
 
-fn matmuls_on<const N: usize>(isa: Isa, rows: &Rows, products: [(&Panels, &mut [f32]); N]) {
+fn matmuls_on<const N: usize>(isa: Isa, rows: &QuantisedRows, products: [(&Panels, &mut [f32]); N]) {
     assert!(isa.is_here(), "{} on a machine without it", isa.name());
     thread_local! {
-        static SCRATCH: RefCell<Scratch> = RefCell::default();
+        static SCRATCH: RefCell<ThreadScratch> = RefCell::default();
         static TERMS: RefCell<Vec<Vec<i32>>> = RefCell::default();
     }
     if rows.count() == 0 {

@@ -5,18 +5,18 @@ use std::cell::RefCell;
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-use super::super::memory::{Memory, OutOfMemory, SLAB_BYTES};
-use super::super::packed::Packing;
 use super::blocks;
 use super::expand::{self, GroupScales};
-use super::format::{Codes, Format, GROUP, GROUP_CODES, PANEL};
-use super::rows::Span;
+use super::format::{Codes, Format, GROUP, GROUP_CODES, PANEL, Scheme};
+use super::rounding::RoundingGroup;
+use crate::memory::{Memory, OutOfMemory, SLAB_BYTES};
+use crate::packed::Packing;
 
 /// `[outputs, inputs]` of one packing, laid out for the kernels; as many bytes as in the file, give or take three in a
 /// hundred.
 pub struct Panels {
     pub(super) format: Format,
-    span: Span,
+    rounding_group: RoundingGroup,
     outputs: usize,
     /// Groups of 32 inputs.
     groups: usize,
@@ -24,7 +24,7 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// Whether rows of `inputs` numbers in `packing` can become panels; all others take [`super::super::matmul`].
+    /// Whether rows of `inputs` numbers in `packing` can become panels; all others take [`crate::matmul`].
     pub fn exist(packing: Packing, inputs: usize) -> bool {
         Format::of(packing).is_some() && inputs > 0 && packing.row_bytes(inputs).is_some()
     }
@@ -54,13 +54,13 @@ impl Panels {
             repack_slab(format, &rows[start..], row_bytes, slab_bytes, panel_bytes);
             done((start + slab * PANEL * row_bytes).min(rows.len()));
         }
-        let span = if packing.block().0 == 256 { Span::Block } else { Span::Group };
-        Ok(Panels { format, span, outputs, groups, bytes })
+        let rounding_group = if packing.block().0 == 256 { RoundingGroup::Of256 } else { RoundingGroup::Of32 };
+        Ok(Panels { format, rounding_group, outputs, groups, bytes })
     }
 
     /// How the rows that these weights are multiplied with have to be rounded.
-    pub fn span(&self) -> Span {
-        self.span
+    pub fn rounding_group(&self) -> RoundingGroup {
+        self.rounding_group
     }
 
     /// Whether weights are as fine as the rows they are multiplied with.
@@ -109,7 +109,7 @@ impl Panels {
         self.panel(index).chunks_exact(bytes).map(move |part| part.split_at(header))
     }
 
-    /// The numbers of row `output`: those of [`super::super::packed::unpack`] to the bit.
+    /// The numbers of row `output`: those of [`crate::packed::unpack`] to the bit.
     ///
     /// # Panics
     /// When there is no such row, or `out` is not as long as one.
@@ -138,7 +138,6 @@ impl Panels {
 
 /// The weights of output `n` in one group.
 fn weights(format: Format, codes: &[u8; GROUP], scales: &GroupScales, n: usize, out: &mut [f32; GROUP]) {
-    use super::format::Scheme;
     let (scale, second) = (scales.scale[n], scales.second[n]);
     for (k, (out, &code)) in out.iter_mut().zip(codes).enumerate() {
         *out = match format.scheme {

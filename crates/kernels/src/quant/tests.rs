@@ -1,7 +1,7 @@
 //! Every path against the definition, the definition against double precision, panels against the file's own numbers.
 
-use super::super::packed::{self, Packing};
 use super::*;
+use crate::packed::{self, Packing};
 
 const PACKINGS: [Packing; 8] = [
     Packing::Q4_0,
@@ -52,8 +52,8 @@ fn repack(packing: Packing, bytes: &[u8], inputs: usize) -> Panels {
 }
 
 fn product(isa: Isa, x: &[f32], panels: &Panels) -> Vec<f32> {
-    let mut rows = Rows::default();
-    rows.round_on(isa, x, panels.inputs(), panels.span());
+    let mut rows = QuantisedRows::default();
+    rows.round_on(isa, x, panels.inputs(), panels.rounding_group());
     let mut y = vec![f32::NAN; rows.count() * panels.outputs()];
     matmul_on(isa, &rows, panels, &mut y);
     y
@@ -256,7 +256,7 @@ fn repacking_says_what_it_is_done_with() {
 #[test]
 fn no_rows_and_no_outputs_are_empty_products() {
     let panels = repack(Packing::Q8_0, &[], 64);
-    assert!(matmul(&quantise_rows(&[1.0; 128], 64, panels.span()), &panels).is_empty());
+    assert!(matmul(&quantise_rows(&[1.0; 128], 64, panels.rounding_group()), &panels).is_empty());
     let panels = repack(Packing::Q8_0, &[1; 68], 64);
-    assert!(matmul(&quantise_rows(&[], 64, panels.span()), &panels).is_empty());
+    assert!(matmul(&quantise_rows(&[], 64, panels.rounding_group()), &panels).is_empty());
 }

@@ -2,9 +2,9 @@
 //! together with dimension `i + head_dim / 2`, not with its neighbour.
 #![allow(unsafe_code)] // lanes
 
-use super::isa::Isa;
-use super::lanes::{LANES, Lanes, on_lanes};
-use super::parallel::for_each_chunk;
+use crate::isa::Isa;
+use crate::lanes::{LANES, Lanes, on_lanes};
+use crate::parallel::for_each_chunk;
 
 /// Rotates the first `dims` dimensions of each head of `x` (`[T, heads, head_dim]`) in place; `cos` and `sin` are
 /// `[T, dims / 2]`. The dimensions behind stay as they are.

@@ -3,7 +3,7 @@
 //! A token's choice depends on its own scores, and its answers are added up in ascending order of the experts, so who else
 //! goes to them leaves no trace.
 
-use super::parallel::for_each_chunk;
+use crate::parallel::for_each_chunk;
 
 /// The tokens of each expert. Its memory is kept from one call to the next.
 #[derive(Debug, Default)]

@@ -3,13 +3,13 @@
 
 use std::arch::x86_64::*;
 
-use super::super::expand::GroupScales;
-use super::super::format::{Codes, Format, GROUP_CODES, Header, PANEL};
+use crate::quant::expand::GroupScales;
+use crate::quant::format::{Codes, Format, GROUP_CODES, Header, PANEL};
 
 /// Outputs of one register.
-pub(in super::super) const LANES: usize = 8;
+pub(super) const LANES: usize = 8;
 
-/// [`super::super::expand::scales`], which the compiler leaves scalar.
+/// [`crate::quant::expand::scales`], which the compiler leaves scalar.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn scales(format: Format, header: &[u8], out: &mut [GroupScales]) {
     match format.header {
@@ -50,8 +50,8 @@ fn store(out: &mut [f32; PANEL], h: usize, value: __m256) {
 }
 
 /// How codes are read.
-pub(in super::super) trait Load {
-    /// Of one group.
+pub(super) trait Load {
+    /// Bytes of one group.
     const BYTES: usize;
     /// Values of `j` whose products may be added in 16 bits.
     const STEPS: usize;
@@ -64,10 +64,10 @@ pub(in super::super) trait Load {
     /// AVX2 is there, `group` points at `BYTES` readable bytes, `j` is below 4 and `h` below 2.
     unsafe fn quads(group: *const u8, j: usize, h: usize) -> (__m256i, __m256i);
 }
-pub(in super::super) struct Four;
-pub(in super::super) struct Five;
-pub(in super::super) struct Six;
-pub(in super::super) struct Eight;
+pub(super) struct Four;
+pub(super) struct Five;
+pub(super) struct Six;
+pub(super) struct Eight;
 
 impl Load for Four {
     const BYTES: usize = Codes::Four.bytes();

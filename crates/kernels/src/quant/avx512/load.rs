@@ -3,16 +3,15 @@
 
 use std::arch::x86_64::*;
 
-use super::super::expand::GroupScales;
-use super::super::format::{Codes, Format, GROUP_CODES, Header, PANEL, SIGN};
-use super::super::job::GroupCodes;
+use crate::quant::expand::{GroupCodes, GroupScales};
+use crate::quant::format::{Codes, Format, GROUP_CODES, Header, PANEL, SIGN};
 
 /// How far ahead weights are asked for.
-pub(in super::super) const AHEAD: usize = 4096;
+pub(crate) const AHEAD: usize = 4096;
 
-/// [`super::super::expand::scales`], which the compiler leaves scalar.
+/// [`crate::quant::expand::scales`], which the compiler leaves scalar.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(in super::super) fn scales(format: Format, header: &[u8], out: &mut [GroupScales]) {
+pub(crate) fn scales(format: Format, header: &[u8], out: &mut [GroupScales]) {
     match format.header {
         Header::D => {
             for (entry, out) in header.as_chunks::<{ Header::D.bytes() }>().0.iter().zip(out) {
@@ -47,7 +46,7 @@ fn store(out: &mut [f32; PANEL], value: __m512) {
 
 /// All groups of a panel, a byte for each code less `offset`.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(in super::super) fn codes(codes: Codes, offset: u8, groups: &[u8], out: &mut [GroupCodes]) {
+pub(crate) fn codes(codes: Codes, offset: u8, groups: &[u8], out: &mut [GroupCodes]) {
     match codes {
         Codes::Four => widen::<Four>(offset, groups, out),
         Codes::Five => widen::<Five>(offset, groups, out),
@@ -76,8 +75,8 @@ fn widen<L: Load>(offset: u8, groups: &[u8], out: &mut [GroupCodes]) {
 }
 
 /// How codes are read.
-pub(in super::super) trait Load {
-    /// Of one group.
+pub(crate) trait Load {
+    /// Bytes of one group.
     const BYTES: usize;
     /// No code is larger.
     const LARGEST: usize;
@@ -90,13 +89,13 @@ pub(in super::super) trait Load {
     /// AVX-512 F and BW are there, `group` points at `BYTES` readable bytes, `j` is below 4.
     unsafe fn quads(group: *const u8, j: usize) -> (__m512i, __m512i);
 }
-pub(in super::super) struct Four;
-pub(in super::super) struct Five;
-pub(in super::super) struct Six;
+pub(crate) struct Four;
+pub(crate) struct Five;
+pub(crate) struct Six;
 /// Bytes that were unpacked.
-pub(in super::super) struct Wide;
+pub(crate) struct Wide;
 /// Eight bits as they lie in a panel.
-pub(in super::super) struct Signed;
+pub(crate) struct Signed;
 
 impl Load for Four {
     const BYTES: usize = Codes::Four.bytes();

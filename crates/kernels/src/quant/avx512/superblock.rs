@@ -1,23 +1,19 @@
-//! AVX-512 with VNNI: a block of up to eight rows against one or two panels. More rows are [`words`].
+//! Weights in blocks of 256: up to eight rows against one or two panels. More rows go to
+//! [`crate::quant::avx512::superblock_many`].
 #![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX-512
-
-mod lines;
-mod words;
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::super::isa::one_stream;
-use super::super::avx512::load::{Five, Four, Load, Six};
-use super::super::format::{Codes, GROUP, PANEL};
-use super::super::job::{Job, Scratch};
-use super::{GROUPS, OFFSET, header_bytes};
+use super::load::{Five, Four, Load, Six};
+use crate::isa::one_stream;
+use crate::quant::avx512::superblock_header::{self, half, wide};
+use crate::quant::avx512::superblock_many::{self, Scratch};
+use crate::quant::avx512::superblock_rows::MOST;
+use crate::quant::format::{Codes, GROUP, PANEL};
+use crate::quant::job::Job;
+use crate::quant::superblock::{GROUPS, OFFSET, header_bytes};
 
-pub(in super::super) use lines::Lines;
-pub(in super::super) use words::Room;
-
-/// Rows of a block.
-const MOST: usize = 8;
 /// How many blocks ahead of the products memory is asked for weights.
 const AHEAD: usize = 2;
 /// How far ahead of one row's.
@@ -29,9 +25,9 @@ const NARROW: usize = 4;
 
 /// Computes the outputs of `panels`.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(in super::super) fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
-    if !job.rows.lines.is_empty() {
-        return words::panels(job, panels, &mut scratch.words);
+pub(crate) fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
+    if !job.layouts.lines.is_empty() {
+        return superblock_many::panels(job, panels, scratch);
     }
     let pairs = match job.rows.count() {
         1 => !one_stream(),
@@ -59,7 +55,7 @@ fn some<const P: usize>(job: &Job, index: usize) {
 }
 
 struct Weights<'a, const P: usize> {
-    /// Of the first panel.
+    /// The first panel's index.
     index: usize,
     panels: [&'a [u8]; P],
 }
@@ -130,7 +126,7 @@ fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job,
                 let entry = block.entries[p];
                 let mut sums = [_mm512_setzero_si512(); R];
                 for pair in 0..pairs {
-                    let factors = self::pair::<AFFINE>(entry, pair);
+                    let factors = superblock_header::pair::<AFFINE>(entry, pair);
                     for r in 0..R {
                         let term = *terms.as_ptr().add((r * groups / GROUPS + b) * pairs + pair);
                         sums[r] = _mm512_dpwssd_epi32(sums[r], factors, _mm512_set1_epi32(term));
@@ -163,7 +159,7 @@ fn block<L: Load, const AFFINE: bool, const R: usize, const P: usize>(job: &Job,
 struct Block<const P: usize> {
     /// The headers' entries, which the codes follow.
     entries: [*const u8; P],
-    /// From where on memory is asked for as much as a block has meanwhile.
+    /// From where on memory is asked for as much as a block has while this one is multiplied.
     ahead: [*const u8; P],
     /// Codes of the first row, and bytes to the next row's.
     x: *const i8,
@@ -217,7 +213,7 @@ impl<const P: usize> Block<P> {
         products
     }
 
-    /// The same, rounded to `f32`, where [`exact`] allows it: halves of the sum fit the 24 bits of floats, which are added
+    /// The sum of products as in [`Block::integers`], rounded to `f32`, where [`exact`] allows it: halves of the sum fit the 24 bits of floats, which are added
     /// without rounding, and faster.
     ///
     /// # Safety
@@ -304,43 +300,6 @@ const fn exact<L: Load>() -> bool {
 }
 
 /// How many pairs of the rows' sums go with a block: of two groups, or of a group's halves.
-pub(super) const fn pairs_per_block(affine: bool) -> usize {
+const fn pairs_per_block(affine: bool) -> usize {
     if affine { GROUPS / 2 } else { GROUPS }
-}
-
-/// What pair `p` of the rows' sums is multiplied with: two groups' mins, or the scales of a group's halves.
-///
-/// # Safety
-/// `entry` points at a header's entry.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn pair<const AFFINE: bool>(entry: *const u8, p: usize) -> __m512i {
-    let (first, second) = if AFFINE { (5 + 4 * p, 7 + 4 * p) } else { (2 + 2 * p, 3 + 2 * p) };
-    // SAFETY: rows of 16 bytes within the entry.
-    let (first, second) =
-        unsafe { (wide::<AFFINE>(entry.add(first * PANEL)), wide::<AFFINE>(entry.add(second * PANEL))) };
-    _mm512_mask_blend_epi16(0xaaaa_aaaa, first, _mm512_slli_epi32::<16>(second))
-}
-
-/// Sixteen bytes as integers: unsigned where `AFFINE`.
-///
-/// # Safety
-/// `bytes` points at them.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn wide<const AFFINE: bool>(bytes: *const u8) -> __m512i {
-    // SAFETY: as the caller promises.
-    let bytes = unsafe { _mm_loadu_si128(bytes.cast()) };
-    if AFFINE { _mm512_cvtepu8_epi32(bytes) } else { _mm512_cvtepi8_epi32(bytes) }
-}
-
-/// Sixteen `f16`.
-///
-/// # Safety
-/// `bytes` points at them.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn half(bytes: *const u8) -> __m512 {
-    // SAFETY: as the caller promises.
-    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(bytes.cast()) })
 }

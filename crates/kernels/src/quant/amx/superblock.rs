@@ -1,4 +1,4 @@
-//! AMX: up to two tiles of 16 rows times a panel times a whole block of 256 inputs.
+//! Weights in blocks of 256: up to two tiles of 16 rows times a panel times a whole block of 256 inputs.
 //!
 //! The tile unit adds products of bytes over a whole block only if weights and scales become one: `code · scale` has ten to
 //! fourteen bits, so it is cut into two planes of bytes, and `high · 2ⁿ + low` puts the sums together again. A product costs
@@ -12,42 +12,31 @@
 //! for different units of the processor. They are dealt out in quarters of a tile, in turns, so that none of them idles.
 #![allow(unsafe_code)] // intrinsics and tile instructions that load through pointers
 
-mod pairs;
-mod planes;
-mod products;
-
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::amx::tiles::{Configured, TILE};
-use super::super::avx512::load::{Five, Four, Load, Six};
-use super::super::format::{Codes, GROUP, PANEL};
-use super::super::job::{Job, Scratch};
-use super::GROUPS;
-use super::avx512::{self, half, pair};
-use pairs::Tile;
-use planes::Planes;
-use products::{STEP, Sums};
+use super::cut::TILE;
+use crate::amx::registers::Configured;
+use crate::quant::amx::superblock_planes::{self as planes, Planes};
+use crate::quant::amx::superblock_products::{self as products, PAIR, Sums};
+use crate::quant::amx::superblock_rows::{Pairs, STEPS, Tile};
+use crate::quant::avx512::load::{Five, Four, Load, Six};
+use crate::quant::avx512::superblock_header::{half, pair};
+use crate::quant::format::{Codes, PANEL};
+use crate::quant::job::Job;
+use crate::quant::superblock::GROUPS;
 
-pub(in super::super) use pairs::Pairs;
-
-/// Inputs of a block.
-const BLOCK: usize = GROUPS * GROUP;
-/// Parts that work is dealt out in.
-const STEPS: usize = BLOCK / STEP;
-/// Tiles of rows that share the weights' loads.
-const PAIR: usize = 2;
 /// How many blocks ahead of the planes weights are asked for.
 const AHEAD: usize = 2;
 
-/// One thread's room.
+/// Scratch memory of one thread, kept between calls.
 #[derive(Default)]
-pub(in super::super) struct Room {
-    /// Of the block at hand and the one after.
+pub(crate) struct Scratch {
+    /// Planes of the block at hand and of the one after.
     planes: Vec<TwoPlanes>,
-    /// Of the tiles at hand and those before.
+    /// Sums of the tiles at hand and of those before.
     sums: Vec<Sums>,
-    /// Of each tile of rows, and two for nobody.
+    /// Outputs of each tile of rows, and of two tiles behind them that are never written out.
     y: Vec<Output>,
 }
 
@@ -67,28 +56,24 @@ struct Output([f32; TILE]);
 /// Computes the outputs of `panels`.
 ///
 /// # Safety
-/// The system has granted AMX.
+/// The system has granted AMX, and the rows are laid out as pairs of tiles.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(in super::super) unsafe fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
-    let rows = &job.rows.pairs;
-    if rows.is_empty() {
-        return avx512::panels(job, panels, scratch);
-    }
+pub(crate) unsafe fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
+    let rows = &job.layouts.pairs;
     // SAFETY: as the caller promises; a tile has at most 16 rows.
     let tiles = unsafe { products::configure(rows.cut.height) };
-    let room = &mut scratch.superblock;
-    room.planes.resize(1, bytemuck::Zeroable::zeroed());
-    room.sums.resize(2, bytemuck::Zeroable::zeroed());
-    room.y.clear();
-    room.y.resize(rows.cut.tiles + PAIR, bytemuck::Zeroable::zeroed());
+    scratch.planes.resize(1, bytemuck::Zeroable::zeroed());
+    scratch.sums.resize(2, bytemuck::Zeroable::zeroed());
+    scratch.y.clear();
+    scratch.y.resize(rows.cut.tiles + PAIR, bytemuck::Zeroable::zeroed());
     let run = Run { job, rows, panels, blocks: job.panels.groups() / GROUPS };
     match (job.panels.format.codes, rows.cut.tiles > 1) {
-        (Codes::Four, false) => run.all::<Four, true, false>(&tiles, room),
-        (Codes::Four, true) => run.all::<Four, true, true>(&tiles, room),
-        (Codes::Five, false) => run.all::<Five, true, false>(&tiles, room),
-        (Codes::Five, true) => run.all::<Five, true, true>(&tiles, room),
-        (_, false) => run.all::<Six, false, false>(&tiles, room),
-        (_, true) => run.all::<Six, false, true>(&tiles, room),
+        (Codes::Four, false) => run.all::<Four, true, false>(&tiles, scratch),
+        (Codes::Four, true) => run.all::<Four, true, true>(&tiles, scratch),
+        (Codes::Five, false) => run.all::<Five, true, false>(&tiles, scratch),
+        (Codes::Five, true) => run.all::<Five, true, true>(&tiles, scratch),
+        (_, false) => run.all::<Six, false, false>(&tiles, scratch),
+        (_, true) => run.all::<Six, false, true>(&tiles, scratch),
     }
 }
 
@@ -97,13 +82,13 @@ struct Run<'a> {
     job: &'a Job<'a>,
     rows: &'a Pairs,
     panels: Range<usize>,
-    /// Of a panel.
+    /// Blocks of a panel.
     blocks: usize,
 }
 
 /// A block of a panel.
 struct Weights<'a> {
-    /// Of the header.
+    /// The block's entry in the header.
     entry: &'a [u8],
     codes: &'a [u8],
 }
@@ -119,8 +104,8 @@ impl Run<'_> {
     }
 
     #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-    fn all<L: Load, const AFFINE: bool, const TWO: bool>(&self, tiles: &Configured, room: &mut Room) {
-        let Room { planes, sums, y } = room;
+    fn all<L: Load, const AFFINE: bool, const TWO: bool>(&self, tiles: &Configured, scratch: &mut Scratch) {
+        let Scratch { planes, sums, y } = scratch;
         let TwoPlanes { one: planes, other: other_planes, .. } = &mut planes[0];
         let [sums, other_sums] = sums.as_mut_slice() else { unreachable!("two tiles' sums") };
         let (mut planes, mut next_planes) = (planes, other_planes);
@@ -130,7 +115,7 @@ impl Run<'_> {
         let first = self.weights(0);
         (0..GROUPS).for_each(|g| planes::group::<L, AFFINE>(first.entry, first.codes, g, planes));
         let mut factors = [Factors::new::<AFFINE>(first.entry); 2];
-        // Before the first turn there is nothing to add up: what is there goes to nobody's outputs.
+        // Before the first turn there is nothing to add up: what is there goes to the outputs that are never written out.
         let (mut tile_before, mut block_before) = (count, 0);
         let mut rows_before = self.rows.tiles(0, 0);
         for block in 0..=last {
@@ -227,12 +212,12 @@ struct Turn<'a> {
     rows: &'a [Tile],
     planes: &'a Planes,
     sums: &'a mut Sums,
-    /// Of the turn before.
+    /// What the turn before multiplied.
     rows_before: &'a [Tile],
     sums_before: &'a Sums,
     y: &'a mut [Output],
     factors: &'a Factors,
-    /// Of the next block, of which so many groups are planes.
+    /// The next block, of which `made` groups are planes already.
     weights: &'a Weights<'a>,
     made: usize,
     next_planes: &'a mut Planes,

@@ -3,13 +3,13 @@
 
 use std::arch::x86_64::*;
 
-use super::super::super::avx512::load::Load;
-use super::super::super::format::{GROUP, PANEL};
-use super::super::avx512::wide;
-use super::super::{GROUPS, OFFSET};
+use crate::quant::avx512::load::Load;
+use crate::quant::avx512::superblock_header::wide;
+use crate::quant::format::PANEL;
+use crate::quant::superblock::{BLOCK, GROUPS, OFFSET};
 
 /// Bytes of a block's plane.
-const PLANE: usize = PANEL * GROUPS * GROUP;
+const PLANE: usize = PANEL * BLOCK;
 
 /// High and low, each `[4, 16, 64]`: what the tile unit takes for weights.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]

@@ -1,4 +1,4 @@
-//! For more rows than a block: sums of products that fit 16 bits.
+//! Weights in blocks of 256, more than eight rows: sums of products that fit 16 bits.
 //!
 //! ```text
 //! vpdpbusd × steps   32-bit lanes (output n, first half of the group), (output n, second half): below 2¹⁵ each
@@ -7,17 +7,18 @@
 //! ```
 //! So scales cost two instructions for four to eight products of bytes, and no slow multiplication of 32 bits; eight rows'
 //! sums stay in registers. A block of weights is unpacked once for all rows, into the first cache.
+#![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX-512
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::super::super::parallel::blocks;
-use super::super::super::avx512::load::{Five, Four, Load, Six};
-use super::super::super::format::{Codes, PANEL};
-use super::super::super::job::Job;
-use super::super::GROUPS;
-use super::lines::{CHUNKS, Line};
-use super::{MOST, half, header_bytes, pair, wide};
+use super::load::{Five, Four, Load, Six};
+use crate::parallel::blocks;
+use crate::quant::avx512::superblock_header::{half, pair, wide};
+use crate::quant::avx512::superblock_rows::{CHUNKS, Line, MOST};
+use crate::quant::format::{Codes, PANEL};
+use crate::quant::job::Job;
+use crate::quant::superblock::{GROUPS, header_bytes};
 
 /// Bytes of rows that stay in the second cache while they meet one panel after the other.
 const CACHE: usize = 1 << 20;
@@ -28,16 +29,16 @@ const MANY_ROWS: usize = 64;
 /// How many blocks ahead of the products memory is asked for weights.
 const AHEAD: usize = 2;
 
-/// One thread's room.
+/// Scratch memory of one thread, kept between calls.
 #[derive(Default)]
-pub(in super::super::super) struct Room {
-    /// Of each panel at hand.
+pub(crate) struct Scratch {
+    /// The block at hand of each panel at hand.
     blocks: Vec<Block>,
-    /// At least `[panels, rows]`.
+    /// Outputs so far, at least `[panels, rows]`.
     y: Vec<Outputs>,
 }
 
-/// Sixteen of a row, a cache line.
+/// Sixteen outputs of a row, a cache line.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Outputs([f32; PANEL]);
@@ -46,7 +47,7 @@ struct Outputs([f32; PANEL]);
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Block {
-    /// Of each chunk: outputs 0, 1, 4, 5, 8, 9, 12, 13, then the others; four inputs of the first half, then of the second.
+    /// Codes of each chunk: outputs 0, 1, 4, 5, 8, 9, 12, 13, then the others; four inputs of the first half, then of the second.
     codes: [[[[u8; 64]; 2]; CHUNKS]; GROUPS],
     /// Scales of both halves.
     factors: [[i32; PANEL]; GROUPS],
@@ -58,30 +59,30 @@ struct Block {
 
 /// Computes the outputs of `panels`.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(super) fn panels(job: &Job, panels: Range<usize>, room: &mut Room) {
-    room.blocks.resize(TOGETHER, bytemuck::Zeroable::zeroed());
+pub(super) fn panels(job: &Job, panels: Range<usize>, scratch: &mut Scratch) {
+    scratch.blocks.resize(TOGETHER, bytemuck::Zeroable::zeroed());
     let most = (CACHE / size_of::<Line>() * GROUPS / job.panels.groups()).max(MOST);
     for rows in blocks(job.rows.count(), most) {
         let mut first = panels.start;
         while rows.len() > MANY_ROWS && first + TOGETHER <= panels.end {
-            some::<TOGETHER>(job, &rows, first, room);
+            some::<TOGETHER>(job, &rows, first, scratch);
             first += TOGETHER;
         }
-        (first..panels.end).for_each(|index| some::<1>(job, &rows, index, room));
+        (first..panels.end).for_each(|index| some::<1>(job, &rows, index, scratch));
     }
 }
 
 /// `P` panels.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn some<const P: usize>(job: &Job, rows: &Range<usize>, first: usize, room: &mut Room) {
-    if room.y.len() < P * rows.len() {
-        room.y.resize(P * rows.len(), bytemuck::Zeroable::zeroed());
+fn some<const P: usize>(job: &Job, rows: &Range<usize>, first: usize, scratch: &mut Scratch) {
+    if scratch.y.len() < P * rows.len() {
+        scratch.y.resize(P * rows.len(), bytemuck::Zeroable::zeroed());
     }
     let part = Part::<P> { job, rows, first };
     match job.panels.format.codes {
-        Codes::Four => part.all::<Four, true, 4>(room),
-        Codes::Five => part.all::<Five, true, 2>(room),
-        _ => part.all::<Six, false, 2>(room),
+        Codes::Four => part.all::<Four, true, 4>(scratch),
+        Codes::Five => part.all::<Five, true, 2>(scratch),
+        _ => part.all::<Six, false, 2>(scratch),
     }
 }
 
@@ -89,18 +90,18 @@ fn some<const P: usize>(job: &Job, rows: &Range<usize>, first: usize, room: &mut
 struct Part<'a, const P: usize> {
     job: &'a Job<'a>,
     rows: &'a Range<usize>,
-    /// Of the panels.
+    /// The first panel.
     first: usize,
 }
 
 impl<const P: usize> Part<'_, P> {
     /// All blocks; `STEPS` chunks have sums that fit 16 bits.
     #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-    fn all<L: Load, const AFFINE: bool, const STEPS: usize>(&self, room: &mut Room) {
+    fn all<L: Load, const AFFINE: bool, const STEPS: usize>(&self, scratch: &mut Scratch) {
         let header_bytes = header_bytes(AFFINE);
         let block_bytes = header_bytes + GROUPS * L::BYTES;
         let count = self.job.panels.groups() / GROUPS;
-        let Room { blocks, y } = room;
+        let Scratch { blocks, y } = scratch;
         let blocks = blocks.first_chunk_mut::<P>().expect("room for some blocks");
         for b in 0..count {
             let mut ahead = [std::ptr::null(); P];
@@ -120,7 +121,7 @@ impl<const P: usize> Part<'_, P> {
     /// Adds the products of a block to `y`, and writes the outputs after the last.
     #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
     fn step<const AFFINE: bool, const STEPS: usize>(&self, step: &Step<P>, y: &mut [Outputs]) {
-        let lines = &self.job.rows.lines.block(step.b)[self.rows.clone()];
+        let lines = &self.job.layouts.lines.block(step.b)[self.rows.clone()];
         let (first, last, count) = (step.b == 0, step.b + 1 == step.count, lines.len());
         let place = |t: usize, p: usize| self.job.out.place(self.rows.start + t, (self.first + p) * PANEL);
         // As much each time, so that the processor foresees how often these loops turn. Outputs, too, are asked for little by
@@ -166,11 +167,11 @@ impl<const P: usize> Part<'_, P> {
 
 /// One block of each panel.
 struct Step<'a, const P: usize> {
-    /// Of `count`.
+    /// Which block of `count` it is.
     b: usize,
     count: usize,
     blocks: &'a [Block; P],
-    /// What memory is asked for meanwhile, so many bytes of each panel.
+    /// What memory is asked for while they are multiplied, `bytes` bytes of each panel.
     ahead: [*const u8; P],
     bytes: usize,
 }

@@ -1,15 +1,17 @@
-//! Rows as [`super::words`] takes them: all that belongs to one block together.
+//! Rows as [`crate::quant::avx512::superblock_many`] takes them: all numbers of one block together.
+#![allow(unsafe_code)] // parts of the rows, dealt to several threads, and intrinsics that load through pointers
 
 use std::arch::x86_64::*;
 
-use super::super::super::super::isa::Isa;
-use super::super::super::super::parallel::{Shared, for_each_range};
-use super::super::super::format::GROUP;
-use super::super::super::job;
-use super::super::super::rows::{Rows, Span};
-use super::super::{GROUPS, OFFSET};
-use super::MOST;
+use crate::isa::Isa;
+use crate::parallel::{Shared, for_each_range};
+use crate::quant::format::GROUP;
+use crate::quant::rounding::RoundingGroup;
+use crate::quant::row_codes::RowCodes;
+use crate::quant::superblock::{GROUPS, OFFSET, pair};
 
+/// Rows that a kernel multiplies at once. Up to so many are read as they are, more are laid out here.
+pub(super) const MOST: usize = 8;
 /// Chunks of a group: four inputs of its first half and four of the second.
 pub(super) const CHUNKS: usize = 4;
 /// Sums of codes of six bits that are made of a group.
@@ -18,7 +20,7 @@ const WORDS: usize = 2;
 /// Empty for so few rows that they are one block, beside weights that are not in blocks of 256, and where other instructions
 /// compute products.
 #[derive(Default)]
-pub(in super::super::super) struct Lines {
+pub(crate) struct Lines {
     count: usize,
     /// `[blocks, T]`
     lines: Vec<Line>,
@@ -38,12 +40,12 @@ pub(super) struct Line {
 }
 
 impl Lines {
-    /// Becomes those of `rows`; empty if they are `in_tiles`.
-    pub fn fill(&mut self, isa: Isa, rows: &Rows, in_tiles: bool) {
+    /// Lays `rows` out; what was here before is gone. Stays empty if they are already laid out `in_tiles`.
+    pub fn fill(&mut self, isa: Isa, rows: &RowCodes, in_tiles: bool) {
         let (count, blocks) = (rows.count(), rows.groups() / GROUPS);
         self.count = 0;
         let here = matches!(isa, Isa::Avx512 | Isa::Amx) && !in_tiles;
-        if !here || count <= MOST || rows.span() != Span::Block {
+        if !here || count <= MOST || rows.rounding_group() != RoundingGroup::Of256 {
             return;
         }
         self.count = count;
@@ -72,9 +74,9 @@ impl Lines {
 }
 
 impl Line {
-    /// Becomes the block that begins with group `first` of all rows.
+    /// Takes the block that begins with group `first`, counted over all rows.
     #[target_feature(enable = "avx2,avx512f,avx512vl,avx512vnni")]
-    fn fill(&mut self, rows: &Rows, first: usize) {
+    fn fill(&mut self, rows: &RowCodes, first: usize) {
         let codes: &[[i8; GROUP]; GROUPS] = rows.codes.as_chunks().0[first..].first_chunk().expect("a block");
         let sums: &[[i32; 2]; GROUPS] = rows.sums[first..].first_chunk().expect("a block");
         for ((codes, out), starts) in codes.iter().zip(&mut self.codes).zip(&mut self.starts) {
@@ -93,7 +95,7 @@ impl Line {
         }
         let sum = |g: usize| sums[g][0] + sums[g][1];
         for (p, sums) in self.sums.iter_mut().enumerate() {
-            *sums = job::pair(sum(2 * p), sum(2 * p + 1));
+            *sums = pair(sum(2 * p), sum(2 * p + 1));
         }
         self.scale = rows.scales[first];
     }

@@ -1,4 +1,4 @@
-//! AVX2, with or without AVX-VNNI: up to four rows against half a panel.
+//! Weights in blocks of 256, up to four rows against half a panel.
 //!
 //! Without `vpdpbusd`, `vpmaddubsw` adds products in 16 bits, and the `vpmaddwd` that widens them multiplies with the scale.
 #![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX2
@@ -6,12 +6,12 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::super::parallel::blocks;
-use super::super::avx2::dpbusd;
-use super::super::avx2::load::{Five, Four, LANES, Load, Six};
-use super::super::format::{Codes, GROUP, PANEL};
-use super::super::job::Job;
-use super::{GROUPS, OFFSET, header_bytes};
+use super::load::{Five, Four, LANES, Load, Six};
+use super::vnni::dpbusd;
+use crate::parallel::blocks;
+use crate::quant::format::{Codes, GROUP, PANEL};
+use crate::quant::job::Job;
+use crate::quant::superblock::{GROUPS, OFFSET, header_bytes};
 
 /// Rows of a block.
 const MOST: usize = 4;
@@ -23,7 +23,7 @@ const AHEAD: usize = 4096;
 /// # Safety
 /// AVX-VNNI is there if `VNNI`.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(in super::super) unsafe fn panels<const VNNI: bool>(job: &Job, panels: Range<usize>) {
+pub(crate) unsafe fn panels<const VNNI: bool>(job: &Job, panels: Range<usize>) {
     for index in panels {
         let weights = Weights { index, panel: job.panels.panel(index) };
         // SAFETY: as the caller promises.

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 const TILE: u32 = 1 << 24;
 const INT8: u32 = 1 << 25;
 const BF16: u32 = 1 << 22;
-/// Of leaf 1, ECX: the system saves extended state and `xgetbv` tells which.
+/// A bit of leaf 1, ECX: the system saves extended state and `xgetbv` tells which.
 const OSXSAVE: u32 = 1 << 27;
 /// Tile configuration and tile data among the extended states.
 const STATES: u64 = 1 << 17 | 1 << 18;
@@ -40,7 +40,7 @@ fn xgetbv() -> u64 {
     unsafe { _xgetbv(0) }
 }
 
-/// Linux gives room for tile data (8 KiB a thread) only to processes that ask.
+/// Asks Linux for memory for tile data (8 KiB a thread), which it gives only to processes that ask.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: u64 = 158;

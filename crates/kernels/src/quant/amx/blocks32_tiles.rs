@@ -1,15 +1,11 @@
-//! The tile instructions, which std has no stable intrinsics for.
+//! The tile instructions for weights in blocks of 32: a group of 32 inputs, or two at once.
 #![allow(unsafe_code)] // tile instructions that load through pointers
 
 use std::arch::asm;
-use std::marker::PhantomData;
 
-use super::super::format::{GROUP, GROUP_CODES, PANEL};
-use super::cut::ROWS;
-
-/// What `ldtilecfg` reads: palette 1, bytes per row from byte 16 on, rows from byte 48 on.
-#[repr(C, align(64))]
-struct Config([u8; 64]);
+use super::cut::TILE;
+use crate::amx::registers::Configured;
+use crate::quant::format::{GROUP, GROUP_CODES};
 
 /// Two times two tiles of sums: one pair is read while the other is filled. Together just 4 KiB: loads wait for stores
 /// that differ from them only in the upper bits of the address.
@@ -18,9 +14,6 @@ pub(super) struct Sums([i32; 2 * PAIR]);
 
 /// Sums of two tiles.
 const PAIR: usize = 2 * TILE;
-
-/// Sums of one tile.
-pub(in super::super) const TILE: usize = ROWS * PANEL;
 
 impl Sums {
     pub fn new() -> Sums {
@@ -38,37 +31,20 @@ impl Sums {
     }
 }
 
-/// The tile registers of this thread are ours until this is dropped.
-pub(crate) struct Configured {
-    /// Tile registers belong to a thread.
-    here: PhantomData<*const ()>,
+/// The tile registers of this thread, configured for groups of 32 inputs.
+pub(super) struct GroupTiles {
+    _configured: Configured,
 }
 
-impl Configured {
-    /// Each register with its rows and the bytes of a row.
-    ///
-    /// # Safety
-    /// The system has granted AMX; registers are below 8, rows at most 16, bytes at most 64.
-    pub unsafe fn new(registers: &[(usize, u8, u8)]) -> Configured {
-        let mut config = Config([0; 64]);
-        config.0[0] = 1;
-        for &(register, rows, bytes) in registers {
-            config.0[16 + 2 * register] = bytes;
-            config.0[48 + register] = rows;
-        }
-        // SAFETY: AMX is there, as the caller promises; 64 bytes are read.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, preserves_flags)) }
-        Configured { here: PhantomData }
-    }
-
-    /// For groups of 32 inputs of `rows` rows: 0 and 1 sums, 4 and 6 activations, 5 and 7 weights.
+impl GroupTiles {
+    /// Configures registers for `rows` rows: 0 and 1 hold sums, 4 and 6 activations, 5 and 7 weights.
     ///
     /// # Safety
     /// The system has granted AMX; rows are at most 16.
-    pub unsafe fn groups(rows: usize) -> Configured {
+    pub unsafe fn configure(rows: usize) -> GroupTiles {
         let (sums, x, w) = ((rows as u8, 64), (rows as u8, GROUP as u8), ((GROUP / 4) as u8, 64));
         // SAFETY: as the caller promises; the sizes are those of tiles.
-        unsafe {
+        let configured = unsafe {
             Configured::new(&[
                 (0, sums.0, sums.1),
                 (1, sums.0, sums.1),
@@ -77,10 +53,11 @@ impl Configured {
                 (6, x.0, x.1),
                 (7, w.0, w.1),
             ])
-        }
+        };
+        GroupTiles { _configured: configured }
     }
 
-    /// One group, after [`Configured::groups`].
+    /// Multiplies one group.
     ///
     /// # Safety
     /// `x` points at as many rows of 32 bytes as are configured, `codes` at 512 bytes, `sums` has room for a tile.
@@ -100,10 +77,10 @@ impl Configured {
         }
     }
 
-    /// Two groups, after [`Configured::groups`]: two products at once, so that one's latency hides behind the other's.
+    /// Multiplies two groups at once, so that one's latency hides behind the other's.
     ///
     /// # Safety
-    /// `x` and `codes` point at groups of which those from the `FROM`th on are meant; else as for [`Configured::one`], for
+    /// `x` and `codes` point at groups of which those from the `FROM`th on are meant; else as for [`GroupTiles::one`], for
     /// two groups, `LINES` rows apart in `x`, and two tiles.
     #[inline(always)]
     pub unsafe fn two<const LINES: usize, const FROM: usize>(&self, x: *const i8, codes: *const u8, sums: *mut i32) {
@@ -126,12 +103,5 @@ impl Configured {
                 row = in(reg) GROUP, line = in(reg) 64usize, options(nostack, preserves_flags),
             );
         }
-    }
-}
-
-impl Drop for Configured {
-    fn drop(&mut self) {
-        // SAFETY: AMX is there. Empty tile registers need not be saved when the thread is interrupted.
-        unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) }
     }
 }

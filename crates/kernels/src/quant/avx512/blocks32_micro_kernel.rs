@@ -1,13 +1,13 @@
-//! The micro-kernel: a few rows against one or two panels.
+//! The micro-kernel for weights in blocks of 32: a few rows against one or two panels.
 #![allow(unsafe_code)] // intrinsics that load through pointers, in functions that need AVX-512
 
 use std::arch::x86_64::*;
 
-use super::super::super::parallel::blocks;
-use super::super::expand::GroupScales;
-use super::super::format::{GROUP, PANEL};
-use super::super::job::Job;
 use super::load::{AHEAD, Load};
+use crate::parallel::blocks;
+use crate::quant::expand::GroupScales;
+use crate::quant::format::{GROUP, PANEL};
+use crate::quant::job::Job;
 
 /// Rows of a block.
 const MOST: usize = 8;

@@ -3,42 +3,15 @@
 
 use std::ops::Range;
 
-use super::super::floats::Floats;
-use super::super::lanes::{self, LANES, Lanes};
-use super::cache::{Cache, KvDtype, padded};
 use super::element::{Bf16, Element, F16, F32, Q8};
-use super::places::{Places, STRIPS, TILE};
+use super::layout::{KvDtype, padded};
+use super::places::Places;
 use super::scores::{Scores, Weights, cap_scores, run, softmax};
 use super::values::Values;
-
-/// Rows of queries that are computed together.
-pub(super) const ROWS: usize = 8;
-
-/// Rows of one sequence and key/value head, and the positions at hand.
-pub(super) struct Work<'a> {
-    pub cache: &'a Cache,
-    /// Physical block of each logical one.
-    pub table: &'a [u32],
-    pub kv_head: usize,
-    /// The positions that each row sees, its own the last; ascending. At most [`ROWS`].
-    pub sees: &'a [Range<usize>],
-    /// Starts at a multiple of [`TILE`].
-    pub range: Range<usize>,
-    /// What scores are multiplied by.
-    pub scale: f32,
-    /// See [`super::Shape::cap`].
-    pub cap: Option<f32>,
-    /// The keys of what will be computed next, where that is known.
-    pub next: Option<[*const u8; STRIPS]>,
-}
-
-impl Work<'_> {
-    /// The physical block of a position, and where in it.
-    pub fn slot(&self, position: usize) -> (u32, usize) {
-        let size = self.cache.geometry.block_size;
-        (self.table[position / size], position % size)
-    }
-}
+use super::work::{ROWS, TILE, Work};
+use crate::dot::sum_lanes;
+use crate::floats::Floats;
+use crate::lanes::{self, LANES, Lanes};
 
 /// What a range of positions adds up to, for each row: the largest score, the sum of exponentials relative to it, and the
 /// values weighted by them. A row that sees nothing in the range has a sum of zero.
@@ -50,7 +23,7 @@ pub(super) struct Partial {
     pub out: Floats,
 }
 
-/// Room of one thread, kept between calls.
+/// Scratch memory of one thread, kept between calls.
 #[derive(Default)]
 pub(super) struct Scratch {
     /// `[rows, head_dim]`
@@ -167,6 +140,6 @@ unsafe fn tiles<V: Lanes, E: Element>(work: &Work, scratch: &mut Scratch) {
         }
     }
     for (sum, lanes) in partial.sum.iter_mut().zip(sums) {
-        *sum = super::super::dot::sum_lanes(lanes);
+        *sum = sum_lanes(lanes);
     }
 }

@@ -3,13 +3,13 @@
 
 use std::arch::asm;
 
-use super::super::super::amx::tiles::{Configured, TILE};
-use super::PAIR;
-use super::pairs::Tile;
-use super::planes::Planes;
+use super::cut::TILE;
+use crate::amx::registers::Configured;
+use crate::quant::amx::superblock_planes::Planes;
+use crate::quant::amx::superblock_rows::{STEP, Tile};
 
-/// Inputs of a tile.
-pub(super) const STEP: usize = 64;
+/// Tiles of rows that share the weights' loads.
+pub(super) const PAIR: usize = 2;
 
 /// High and low of two tiles.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
