@@ -1,7 +1,7 @@
 //! The number types of activations and caches, and how they meet f32.
 //!
 //! A compiler other than nvcc finds `emulated_cuda.h` on its include path: CUDA's words for a CPU, with which
-//! tests/it/cuda_kernels.rs runs these sources.
+//! tests/it/models/cuda_kernels.rs runs these sources.
 #pragma once
 
 #include <stddef.h>
