@@ -1,7 +1,7 @@
 //! Attention that reads keys and values where they lie: through block tables, in the paged cache.
 //!
 //! Each (token, head) is computed over its positions in ascending order: a softmax that goes on from one tile of 64
-//! positions to the next (Milakov and Gimelshein, 2018; Dao et al., 2022), begun anew in every [`RANGE`] and joined in
+//! positions to the next (Milakov and Gimelshein, 2018; Dao et al., 2022), begun anew in every `RANGE` and joined in
 //! ascending order. Tiles and ranges are cut at absolute positions, so the result depends on the token's own past only;
 //! which blocks hold it, who else is in the step, how the prompt was cut and how many threads share the ranges leave no
 //! trace. Values that a token does not see never meet it. Without causality it sees all of its chunk, which then is its past.
@@ -208,8 +208,8 @@ impl Job<'_> {
     }
 
     fn place(&self, unit: usize) -> (RowTile, usize) {
-        // Neighbouring units are neighbouring tiles of rows with the same keys, then heads whose keys are neighbours in memory. A chunk
-        // has as many times more units than tiles as there are heads.
+        // Neighbouring units are neighbouring tiles of rows with the same keys, then heads whose keys are neighbours in
+        // memory. A chunk has as many times more units than tiles as there are heads.
         let RowTile { first, count, .. } = self.row_tiles[unit / self.cache.geometry.kv_heads];
         let unit = unit - first * self.cache.geometry.kv_heads;
         (self.row_tiles[first + unit % count], unit / count)

@@ -16,7 +16,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Finds the strips of the tile at `start`; positions from `last` on are left out. Strips narrower than sixteen are put together in `strips`.
+    /// Finds the strips of the tile at `start`; positions from `last` on are left out. Strips narrower than sixteen are put
+    /// together in `strips`.
     pub fn find(work: &Work, start: usize, last: usize, strips: &mut Vec<u8>) -> Places {
         if work.cache.strip() != LANES {
             return gather(work, start..last.min(start + TILE), strips);

@@ -6,11 +6,11 @@
 //!                    └→ rows (the same, also in the layouts of AVX-512 and AMX)    ┘                  ├ avx512/
 //!                                                                                                     └ amx/
 //! ```
-//! [`format`] says what a panel looks like in memory, [`expand`] reads one. Weights come in blocks of 32 or in blocks of 256
-//! ([`superblock`]), and each instruction set has a folder with the kernels for both.
+//! `format` says what a panel looks like in memory, `expand` reads one. Weights come in blocks of 32 or in blocks of 256
+//! (`superblock`), and each instruction set has a folder with the kernels for both.
 //!
 //! An output depends on its row of `x` and its row of `w` alone: the dot product of each group of 32 inputs is an exact
-//! integer, and the groups are added in ascending order by one formula of fused operations ([`scalar`]). Of weights in blocks
+//! integer, and the groups are added in ascending order by one formula of fused operations (`scalar`). Of weights in blocks
 //! of 256 a block's dot product is one exact integer. So every path, every number of rows and every number of threads gives
 //! the same bits.
 //!
