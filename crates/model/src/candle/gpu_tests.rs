@@ -2,12 +2,15 @@
 
 use candle_core::{DType, Device, Tensor};
 
-use super::super::backend::{AttentionShape, Backend, Draw};
-use super::super::batch::Step;
-use super::super::options::{DeviceChoice, Dtype};
-use super::super::rope::Angles;
-use super::super::spec::Activation;
-use super::{Candle, Kv, device};
+use super::backend::Candle;
+use super::device;
+use super::kv::{Kv, cached};
+use crate::pass::backend::{AttentionShape, Backend};
+use crate::pass::rope::Angles;
+use crate::types::batch::Step;
+use crate::types::forward::Draw;
+use crate::types::options::{DeviceChoice, Dtype};
+use crate::types::spec::decoder::Activation;
 use forebay_core::request::SamplingParams;
 use forebay_kernels::attention::Chunk;
 
@@ -32,7 +35,7 @@ fn noise(count: usize, seed: u64) -> Vec<f32> {
 
 fn tensor(on: &Candle, rows: usize, width: usize, seed: u64) -> Tensor {
     let numbers = Tensor::from_vec(noise(rows * width, seed), (rows, width), &Device::Cpu).unwrap();
-    numbers.to_dtype(on.dtype).unwrap().to_device(&on.device).unwrap()
+    numbers.to_dtype(on.on.dtype).unwrap().to_device(&on.on.device).unwrap()
 }
 
 fn numbers(x: &Tensor) -> Vec<f32> {
@@ -84,7 +87,7 @@ fn attended(on: &Candle, step: &Step, kv_dtype: DType, shape: &AttentionShape) -
     let cache = |seed| {
         let numbers =
             Tensor::from_vec(noise(slots * kv_heads * head_dim, seed), (slots, kv_heads * head_dim), &Device::Cpu);
-        numbers.unwrap().to_dtype(kv_dtype).unwrap().to_device(&on.device).unwrap()
+        numbers.unwrap().to_dtype(kv_dtype).unwrap().to_device(&on.on.device).unwrap()
     };
     let mut kv = Kv { keys: cache(1), values: cache(2) };
     let plan = on.plan(step, &[]).unwrap();
@@ -112,7 +115,7 @@ fn attention_and_store_agree_with_their_definition() {
             for dtype in TYPES {
                 for kv_dtype in TYPES {
                     let [cpu, gpu] = both(dtype, heads / kv_heads);
-                    let kept = super::cached(kv_dtype.cached()).unwrap();
+                    let kept = cached(kv_dtype.cached()).unwrap();
                     let step = step(mix, block_size);
                     let [expected, got] = [&cpu, &gpu].map(|on| attended(on, &step, kept, &shape));
                     let what = format!("{} over {}, {shape:?}, {mix:?}", dtype.name(), kv_dtype.name());
@@ -182,7 +185,7 @@ fn tokens_are_drawn_as_on_the_cpu() {
     bad[vocab + 5] = f32::NAN;
     bad[2 * vocab..].fill(f32::NEG_INFINITY);
     let draws: Vec<(usize, Draw)> = (0..3).map(|row| (row, Draw::new(plain, 1).expect("plain"))).collect();
-    let logits = Tensor::from_vec(bad, (3, vocab), &gpu.device).unwrap();
+    let logits = Tensor::from_vec(bad, (3, vocab), &gpu.on.device).unwrap();
     let drawn = gpu.sample(&logits, vocab, &draws).unwrap();
     assert!(drawn[0].is_some() && drawn[1].is_none() && drawn[2].is_none(), "{drawn:?}");
 }
