@@ -1,19 +1,23 @@
 //! Checkpoints and their forward pass: one transformer, mostly a decoder, over packed ragged batches and a paged cache.
 //!
-//! Knows nothing of requests, scheduling or text: a [`StepBatch`](forebay_core::step::StepBatch) of plain vectors comes in,
-//! logits go out.
+//! Knows nothing of requests, scheduling or text: a [`StepBatch`] of plain vectors comes in, logits go out.
 //!
 //! ```text
-//! load, inspect, quantize ── which files, which device ────────────┐
-//!   model ── the face of the pass                                  │
-//!     cpu, candle ── backends        weights ── files to backends  │ everything above uses
-//!       pass ── the forward pass, over a trait      arch ── Spec   │ what stands below it,
-//!         files ── safetensors, GGUF, JSON                         │ and nothing else
-//!           types ── plain data ───────────────────────────────────┘
-//! ```
+//! inspect, quantize ─▶ load ─┬▶ model ─▶ cpu, candle ─┬▶ pass ─┬▶ files ─▶ types
+//!                            ├▶ weights ──────────────┘        │
+//!                            └▶ arch ──────────────────────────┘
 //!
-//! To read first: [`Spec`] (what a model computes), `pass::backend::Backend` (the dozen ops that it needs),
-//! `pass::decoder::Decoder` (every architecture on one screen), [`Model`] (what others call), [`load`] (how one comes to be).
+//! types     plain data: specs, options, batches, errors      pass     the forward pass over a backend, a trait
+//! files     safetensors, GGUF, JSON, each checked in full    cpu      the backend over our own kernels
+//! arch      config.json and GGUF keys to a spec              candle   CUDA, Metal, and the oracle of the former
+//! weights   tensors from files onto a backend                model    a model on its device: what others call
+//! load      which files, and which backend
+//! ```
+//! An arrow means "uses". A folder uses what its arrows reach and nothing else, and no files use each other in a circle.
+//!
+//! To read first: [`DecoderSpec`] (in what architectures differ), `pass::backend::Backend` (the ops that a model needs),
+//! `pass::decoder::Decoder` (every architecture on one screen), [`Model`] (what an engine calls), [`LoadedModel`] (what
+//! comes of a source: a model, and the files that others read).
 //!
 //! On the CPU a sequence's logits do not depend, to the last bit, on who shares its step, how its prompt was cut into
 //! chunks, which blocks hold its past, or how many threads compute.
@@ -49,6 +53,8 @@
 //! assert_eq!((logits.rows, logits.vocab), (1, 320));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! [`StepBatch`]: forebay_core::step::StepBatch
 
 mod arch;
 mod candle;

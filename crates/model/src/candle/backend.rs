@@ -90,7 +90,8 @@ impl Backend for Candle {
         matrix::dense(Numbers::Plain(numbers), len, &self.on.device, self.on.dtype)
     }
 
-    /// What devices have kernels for. On the CPU, too, for it stands for a device; there a [`Matrix`] is unpacked all the same.
+    /// What candle's devices have kernels for. The reference on the CPU answers as the device that it stands for does,
+    /// though it unpacks all weights.
     fn keeps_quantised(&self, packing: Packing) -> bool {
         matrix::stays_quantised(packing)
     }

@@ -33,9 +33,9 @@ fn noise(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-fn tensor(on: &Candle, rows: usize, width: usize, seed: u64) -> Tensor {
+fn tensor(candle: &Candle, rows: usize, width: usize, seed: u64) -> Tensor {
     let numbers = Tensor::from_vec(noise(rows * width, seed), (rows, width), &Device::Cpu).unwrap();
-    numbers.to_dtype(on.on.dtype).unwrap().to_device(&on.on.device).unwrap()
+    numbers.to_dtype(candle.on.dtype).unwrap().to_device(&candle.on.device).unwrap()
 }
 
 fn numbers(x: &Tensor) -> Vec<f32> {
@@ -80,20 +80,20 @@ fn step(chunks: &[(usize, usize)], block_size: usize) -> Step {
     step
 }
 
-fn attended(on: &Candle, step: &Step, kv_dtype: DType, shape: &AttentionShape) -> Tensor {
+fn attended(candle: &Candle, step: &Step, kv_dtype: DType, shape: &AttentionShape) -> Tensor {
     let AttentionShape { heads, kv_heads, head_dim, .. } = *shape;
     let rows = step.tokens.len();
     let slots = (step.tables.len()) * step.block_size;
     let cache = |seed| {
         let numbers =
             Tensor::from_vec(noise(slots * kv_heads * head_dim, seed), (slots, kv_heads * head_dim), &Device::Cpu);
-        numbers.unwrap().to_dtype(kv_dtype).unwrap().to_device(&on.on.device).unwrap()
+        numbers.unwrap().to_dtype(kv_dtype).unwrap().to_device(&candle.on.device).unwrap()
     };
     let mut kv = Kv { keys: cache(1), values: cache(2) };
-    let plan = on.plan(step, &[]).unwrap();
-    let [k, v] = [3, 4].map(|seed| tensor(on, rows, kv_heads * head_dim, seed));
-    on.store(&mut kv, &plan, &k, &v).unwrap();
-    on.attention(&tensor(on, rows, heads * head_dim, 5), &kv, &plan, shape).unwrap()
+    let plan = candle.plan(step, &[]).unwrap();
+    let [k, v] = [3, 4].map(|seed| tensor(candle, rows, kv_heads * head_dim, seed));
+    candle.store(&mut kv, &plan, &k, &v).unwrap();
+    candle.attention(&tensor(candle, rows, heads * head_dim, 5), &kv, &plan, shape).unwrap()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The formats that models come in: every file is checked in full before anything is taken from it.
 //!
-//! Knows no architecture, no backend and no folder layout: a file goes in, named values and tensors come out, or an error
-//! that names the file and what is wrong with it.
+//! Knows no backend and no folder layout, and of models only how their tensors are named: a file goes in, named values and
+//! tensors come out, or an error that names the file and what is wrong with it.
 //!
 //! ```text
 //! map (mapped bytes) ┬─▶ safetensors (header, index) ─┬─▶ numbers (a tensor on its way), by names

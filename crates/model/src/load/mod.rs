@@ -1,7 +1,7 @@
 //! From a source (the built-in model, a Hugging Face folder or a GGUF file) to a [`LoadedModel`].
 //!
-//! Stands above everything that a model is made of; nobody below knows it. It decides which files are read in which layout and on
-//! which backend the weights go; what is in a file is decided in `files`, what it means in `arch`.
+//! Stands above everything that a model is made of, and nothing below knows it. Here it is decided which files of a folder
+//! are read and on which backend the weights go; what lies in a file is known to `files`, what it means to `arch`.
 //!
 //! ```text
 //! source ─┬─▶ folder (chat, generation, sentence) or builtin ─┬─▶ arch ─▶ Spec ─┬─▶ place (room) ─▶ Model

@@ -18,8 +18,7 @@ use crate::weights::source::Weights;
 use forebay_kernels::attention::KvDtype;
 use forebay_kernels::isa::Isa;
 
-/// Puts a model of `spec` with these weights on the device that the options choose. `config` is blamed where no weight file
-/// is.
+/// Puts a model of `spec` on the device that the options choose. `config` is blamed where no weight file is.
 pub(super) fn place(spec: Spec, weights: &Weights, config: &Path, options: &LoadOptions) -> Result<Model, LoadError> {
     let device = device::open(options.device)?;
     let dtype = compute_dtype(weights, device.as_ref(), options)?;

@@ -1,7 +1,7 @@
 //! The one forward pass: every architecture, every backend.
 //!
-//! Knows its backend as a trait alone, and neither files nor how weights came to where they are. A [`Step`] of plain vectors
-//! comes in, plain vectors go out.
+//! Knows its backend as a trait alone, and neither architectures by name nor how weights came to where they are. A [`Step`]
+//! of plain vectors comes in, plain vectors go out.
 //!
 //! ```text
 //! net (Parts) ─▶ kv_memory (copies) ─▶ decoder (rope, lora, weights) or encoder ─▶ backend (the trait)

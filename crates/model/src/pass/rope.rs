@@ -1,6 +1,6 @@
 //! The angles of rotary position embedding, computed once per step and shared by its layers.
 
-use crate::types::spec::rope::{Rope, RopeScaling, plain, scaled};
+use crate::types::spec::rope::{Rope, RopeScaling, unscaled};
 
 /// What the angles of one rope are made of.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Frequencies {
     /// For sequences of up to `context` tokens.
     pub(crate) fn new(rope: &Rope, context: u32) -> Frequencies {
         let Rope { theta, dims, ref scaling } = *rope;
-        let pairs = (0..dims / 2).map(|pair| scaled(pair, rope, context) as f32).collect();
+        let pairs = (0..dims / 2).map(|pair| rope.frequency(pair, context) as f32).collect();
         let attention = match *scaling {
             RopeScaling::Yarn { attention, .. } | RopeScaling::LongRope { attention, .. } => attention as f32,
             _ => 1.0,
@@ -56,7 +56,7 @@ impl Frequencies {
         for &position in positions {
             let grown = self.grown.as_ref().and_then(|grown| grown.theta(position));
             for (pair, &frequency) in self.pairs.iter().enumerate() {
-                let frequency = grown.map_or(frequency, |theta| plain(theta, pair, angles.dims) as f32);
+                let frequency = grown.map_or(frequency, |theta| unscaled(theta, pair, angles.dims) as f32);
                 let (sin, cos) = (position as f32 * frequency).sin_cos();
                 angles.cos.push(cos * self.attention);
                 angles.sin.push(sin * self.attention);
@@ -153,13 +153,13 @@ mod tests {
             frequencies.angles(positions, &mut angles);
             (angles.cos, angles.sin)
         };
-        let unscaled = Frequencies::new(&Rope { scaling: RopeScaling::None, ..rope.clone() }, 64);
+        let plain = Frequencies::new(&Rope { scaling: RopeScaling::None, ..rope.clone() }, 64);
         let mut expected = Angles::default();
-        unscaled.angles(&[15], &mut expected);
+        plain.angles(&[15], &mut expected);
         assert_eq!(angles(&[15]).0, expected.cos, "the last position of the original context");
         // `_compute_dynamic_ntk_parameters` for a length of 32: base 10000 * (2 * 32 / 16 - 1) ^ (8 / 6).
         let base = 10_000f64 * 3f64.powf(8.0 / 6.0);
-        let sines: Vec<f32> = (0..4).map(|pair| (31.0 * plain(base, pair, 8) as f32).sin()).collect();
+        let sines: Vec<f32> = (0..4).map(|pair| (31.0 * unscaled(base, pair, 8) as f32).sin()).collect();
         assert!(close(&angles(&[31]).1, &sines));
         let (both, alone) = (angles(&[3, 31]), angles(&[31]));
         assert_eq!((&both.0[4..], &both.1[4..]), (&*alone.0, &*alone.1), "whatever else is in the step");

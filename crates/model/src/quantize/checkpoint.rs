@@ -18,7 +18,7 @@ use crate::load::folder::Files;
 use crate::types::error::LoadError;
 use crate::types::spec::Spec;
 use crate::types::spec::decoder::DecoderSpec;
-use crate::types::spec::rope::{self, Rope, RopeScaling};
+use crate::types::spec::rope::{Rope, RopeScaling};
 use crate::weights::source::Weights;
 use forebay_kernels::packed::Quantised;
 use forebay_text::{GgufVocab, Specials, to_gguf};
@@ -79,7 +79,7 @@ pub(super) fn export(folder: &Path, to: &Path, kind: Quantised) -> Result<Writte
 
 /// What Llama 3's scaling divides each pair's frequency by.
 fn llama3_divisors(rope: &Rope) -> Option<Vec<f32>> {
-    matches!(rope.scaling, RopeScaling::Llama3 { .. }).then(|| rope::divisors(rope))
+    matches!(rope.scaling, RopeScaling::Llama3 { .. }).then(|| rope.divisors())
 }
 
 /// Tensors that hold no weights.

@@ -24,7 +24,7 @@ pub struct Asked<'a> {
     pub rows: Rows<'a>,
     /// Rows whose hidden states are wanted, ascending.
     pub states: &'a [usize],
-    /// By their place in [`LoadOptions::adapters`]: one entry for each chunk, or none at all.
+    /// By their place in [`LoadOptions::adapters`](crate::LoadOptions): one entry for each chunk, or none at all.
     pub adapters: &'a [Option<u32>],
 }
 

@@ -1,6 +1,6 @@
 //! Plain data that every other folder speaks in: what a model computes, how it is loaded, what a step holds, and errors.
 //!
-//! Knows no files, no devices and no backends, and nothing here computes more than an index.
+//! Knows no files, no devices and no backends. What is computed here are indices, sizes and frequencies.
 //!
 //! ```text
 //! spec/ ── what a model computes      options ── how it is loaded       device ── a device's memory, and why it refused

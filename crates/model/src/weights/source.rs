@@ -70,3 +70,50 @@ impl Weights {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::candle::backend::Candle;
+    use crate::cpu::backend::Cpu;
+    use crate::files::gguf::file::Gguf;
+    use crate::pass::backend::Backend;
+    use crate::quantize::quantize;
+
+    fn reference() -> Candle {
+        Candle::new(candle_core::Device::Cpu, Dtype::F16, 1)
+    }
+
+    #[test]
+    fn each_backend_says_which_types_it_keeps() {
+        let both = |packing| (Cpu::default().keeps_quantised(packing), reference().keeps_quantised(packing));
+        for packing in [Packing::Q4_0, Packing::Q8_0, Packing::Q2K, Packing::Q4K, Packing::Q6K] {
+            assert_eq!(both(packing), (true, true), "{}", packing.name());
+        }
+        for packing in [Packing::Iq4Nl, Packing::Mxfp4] {
+            assert_eq!(both(packing), (true, false), "{}", packing.name());
+        }
+    }
+
+    #[test]
+    fn what_is_not_kept_is_unpacked_and_takes_more() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/llama");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("llama.gguf");
+        quantize(&golden, &path, Quantised::Q8_0).unwrap();
+        let file = Gguf::open(&path).unwrap();
+        let spec = crate::arch::gguf::decoder::read_spec(&file).unwrap();
+        let weights = Weights::Gguf(GgufWeights::new(file, &spec).unwrap());
+        let spec = Spec::Decoder(spec);
+        let asked =
+            |keeps: fn(Packing) -> bool| (weights.unpacked(keeps), weights.bytes(&spec, Dtype::F16, None, keeps));
+        let (kept, small) = asked(|packing| packing == Packing::Q8_0);
+        let (unpacked, large) = asked(|_| false);
+        assert_eq!((kept.as_slice(), unpacked.as_slice()), (&[][..], &["Q8_0"][..]));
+        assert!(small < large, "{small} bytes, {large} unpacked");
+        let device = reference();
+        let on_device = |packing| device.keeps_quantised(packing);
+        assert_eq!((weights.unpacked(on_device), weights.bytes(&spec, Dtype::F16, None, on_device)), (kept, small));
+        assert!(weights.unpacked(|packing| Cpu::default().keeps_quantised(packing)).is_empty());
+    }
+}

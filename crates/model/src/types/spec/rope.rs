@@ -58,49 +58,52 @@ pub enum RopeScaling {
     },
 }
 
-/// What scaling divides each pair's frequency by.
-pub(crate) fn divisors(rope: &Rope) -> Vec<f32> {
-    (0..rope.dims / 2).map(|pair| (plain(rope.theta, pair, rope.dims) / scaled(pair, rope, u32::MAX)) as f32).collect()
+impl Rope {
+    /// The frequency of a rotated pair, for sequences of up to `context` tokens.
+    pub(crate) fn frequency(&self, pair: usize, context: u32) -> f64 {
+        let frequency = unscaled(self.theta, pair, self.dims);
+        match self.scaling {
+            RopeScaling::None | RopeScaling::Dynamic { .. } => frequency,
+            RopeScaling::Linear { factor } => frequency / factor,
+            RopeScaling::Divisors(ref divisors) => frequency / f64::from(divisors[pair]),
+            RopeScaling::LongRope { ref short, ref long, original_context, .. } => {
+                let divisors = if context > original_context { long } else { short };
+                frequency / f64::from(divisors[pair])
+            }
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+                let wavelength = 2.0 * PI / frequency;
+                if wavelength < original_context / high_freq_factor {
+                    frequency
+                } else if wavelength > original_context / low_freq_factor {
+                    frequency / factor
+                } else {
+                    let ramp = (original_context / wavelength - low_freq_factor) / (high_freq_factor - low_freq_factor);
+                    (1.0 - ramp) * frequency / factor + ramp * frequency
+                }
+            }
+            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate, .. } => {
+                // The pair that turns `rotations` times within the original context.
+                let pair_of = |rotations: f64| {
+                    self.dims as f64 * (original_context / (rotations * 2.0 * PI)).ln() / (2.0 * self.theta.ln())
+                };
+                let (low, high) = (pair_of(beta_fast), pair_of(beta_slow));
+                let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
+                let (low, high) = (low.max(0.0), high.min(self.dims as f64 - 1.0));
+                let width = if low == high { 0.001 } else { high - low };
+                let ramp = ((pair as f64 - low) / width).clamp(0.0, 1.0);
+                frequency / factor * ramp + frequency * (1.0 - ramp)
+            }
+        }
+    }
+
+    /// What scaling divides each pair's frequency by.
+    pub(crate) fn divisors(&self) -> Vec<f32> {
+        let of = |pair| unscaled(self.theta, pair, self.dims) / self.frequency(pair, u32::MAX);
+        (0..self.dims / 2).map(|pair| of(pair) as f32).collect()
+    }
 }
 
 /// The frequency of a rotated pair without any scaling.
-pub(crate) fn plain(theta: f64, pair: usize, dims: usize) -> f64 {
+pub(crate) fn unscaled(theta: f64, pair: usize, dims: usize) -> f64 {
     theta.powf(-((2 * pair) as f64) / dims as f64)
-}
-
-/// The frequency of a rotated pair, for sequences of up to `context` tokens.
-pub(crate) fn scaled(pair: usize, rope: &Rope, context: u32) -> f64 {
-    let frequency = plain(rope.theta, pair, rope.dims);
-    match rope.scaling {
-        RopeScaling::None | RopeScaling::Dynamic { .. } => frequency,
-        RopeScaling::Linear { factor } => frequency / factor,
-        RopeScaling::Divisors(ref divisors) => frequency / f64::from(divisors[pair]),
-        RopeScaling::LongRope { ref short, ref long, original_context, .. } => {
-            let divisors = if context > original_context { long } else { short };
-            frequency / f64::from(divisors[pair])
-        }
-        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
-            let wavelength = 2.0 * PI / frequency;
-            if wavelength < original_context / high_freq_factor {
-                frequency
-            } else if wavelength > original_context / low_freq_factor {
-                frequency / factor
-            } else {
-                let ramp = (original_context / wavelength - low_freq_factor) / (high_freq_factor - low_freq_factor);
-                (1.0 - ramp) * frequency / factor + ramp * frequency
-            }
-        }
-        RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate, .. } => {
-            // The pair that turns `rotations` times within the original context.
-            let pair_of = |rotations: f64| {
-                rope.dims as f64 * (original_context / (rotations * 2.0 * PI)).ln() / (2.0 * rope.theta.ln())
-            };
-            let (low, high) = (pair_of(beta_fast), pair_of(beta_slow));
-            let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
-            let (low, high) = (low.max(0.0), high.min(rope.dims as f64 - 1.0));
-            let width = if low == high { 0.001 } else { high - low };
-            let ramp = ((pair as f64 - low) / width).clamp(0.0, 1.0);
-            frequency / factor * ramp + frequency * (1.0 - ramp)
-        }
-    }
 }
