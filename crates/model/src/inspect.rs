@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::arch;
-use super::error::LoadError;
-use super::gguf::{self, Gguf};
-use super::load::{Files, Source, builtin_checkpoint, file_id};
-use super::spec::Spec;
-use super::weights::Checkpoint;
+use crate::arch;
+use crate::files::gguf::file::Gguf;
+use crate::files::gguf::vocab::read_vocab;
+use crate::files::safetensors::Checkpoint;
+use crate::load::folder::Files;
+use crate::load::source::Source;
+use crate::load::{builtin, file_id};
+use crate::types::error::LoadError;
+use crate::types::spec::Spec;
 
 /// A model whose files have been checked as loading would, but for the shapes of its tensors.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +42,7 @@ pub struct TypeShare {
 /// Reads headers only.
 pub fn inspect(source: &Source) -> Result<Inspection, LoadError> {
     match source.resolved()? {
-        Source::Builtin => inspect_files(Files::builtin()?, &builtin_checkpoint()?),
+        Source::Builtin => inspect_files(builtin::files()?, &builtin::checkpoint()?),
         Source::Folder(folder) => inspect_files(Files::folder(&folder)?, &Checkpoint::open(&folder)?),
         Source::Gguf(path) => inspect_gguf(&path),
     }
@@ -57,12 +60,12 @@ fn inspect_files(files: Files, checkpoint: &Checkpoint) -> Result<Inspection, Lo
 
 fn inspect_gguf(path: &Path) -> Result<Inspection, LoadError> {
     let file = Gguf::open(path)?;
-    let spec = gguf::read_spec(&file)?;
-    gguf::read_vocab(&file, spec.vocab)?;
+    let spec = arch::gguf::decoder::read_spec(&file)?;
+    read_vocab(&file, spec.vocab)?;
     Ok(Inspection {
         id: file_id(path),
         format: Format::Gguf,
-        architecture: gguf::architecture(&file)?.to_string(),
+        architecture: file.architecture()?.to_string(),
         spec: Spec::Decoder(spec),
         types: shares(file.census()),
     })

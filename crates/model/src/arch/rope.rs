@@ -1,7 +1,9 @@
 //! Rotary position embedding in `config.json`: the newer `rope_parameters` object, or `rope_theta` beside `rope_scaling`.
 
-use super::{FACTOR, Fields, LoadError, MAX_POSITIONS, THETA};
-use crate::spec::{Rope, RopeScaling};
+use super::limits::{FACTOR, MAX_POSITIONS, THETA};
+use crate::files::json::Fields;
+use crate::types::error::LoadError;
+use crate::types::spec::rope::{Rope, RopeScaling};
 
 const ORIGINAL: &str = "original_max_position_embeddings";
 const MAX_POSITION: &str = "max_position_embeddings";

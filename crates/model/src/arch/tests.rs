@@ -6,7 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::spec::RopeScaling;
+use crate::types::spec::decoder::{Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Scales};
+use crate::types::spec::rope::{Rope, RopeScaling};
 
 /// A small Llama with `changes` laid over it; a `null` removes a key.
 fn spec(changes: Value) -> Result<DecoderSpec, LoadError> {

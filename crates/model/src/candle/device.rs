@@ -2,9 +2,9 @@
 
 use candle_core::{Device, DeviceLocation};
 
-use super::super::backend::{DeviceError, DeviceMemory};
-use super::super::error::LoadError;
-use super::super::options::DeviceChoice;
+use crate::types::device::{DeviceError, DeviceMemory};
+use crate::types::error::LoadError;
+use crate::types::options::DeviceChoice;
 
 /// Dimensions of a head that the CUDA kernels take.
 const MAX_HEAD_DIM: usize = 256;
@@ -65,11 +65,18 @@ pub(super) fn memory(device: &Device) -> Result<Option<DeviceMemory>, DeviceErro
 }
 
 /// Whether the device had no memory left.
-pub(super) fn is_out_of_memory(error: &candle_core::Error) -> bool {
+fn is_out_of_memory(error: &candle_core::Error) -> bool {
     #[cfg(feature = "cuda")]
     return forebay_kernels::cuda::is_out_of_memory(error);
     #[cfg(not(feature = "cuda"))]
     error.to_string().to_ascii_lowercase().contains("out of memory")
+}
+
+impl From<candle_core::Error> for DeviceError {
+    fn from(error: candle_core::Error) -> DeviceError {
+        let message = error.to_string();
+        if is_out_of_memory(&error) { DeviceError::OutOfMemory(message) } else { DeviceError::Failed(message) }
+    }
 }
 
 /// Whether attention has a kernel for such heads.

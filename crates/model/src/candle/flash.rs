@@ -3,9 +3,9 @@
 use candle_core::{DType, Tensor};
 use candle_flash_attn::flash_attn_varlen_paged_windowed;
 
-use super::super::backend::{AttentionShape, Result};
-use super::Kv;
-use super::plan::{Flash, Sequences};
+use super::kv::Kv;
+use super::sequences::{Flash, Sequences};
+use crate::pass::backend::{AttentionShape, Result};
 
 /// What its blocks are multiples of.
 const BLOCK: usize = 32;

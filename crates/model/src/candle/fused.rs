@@ -7,11 +7,11 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use candle_core::CudaStorage;
 use candle_core::backend::BackendStorage;
 use candle_core::cpu::erf::erf_f64;
-use candle_core::{CpuStorage, CustomOp2, InplaceOp1, InplaceOp2, Layout, Result, Shape};
+use candle_core::{CpuStorage, CustomOp2, InplaceOp1, InplaceOp2, Layout, Result, Shape, Tensor};
 
-use super::super::spec::Activation;
 use super::numbers::{self, Numbers};
-use super::plan::RowAngles;
+use super::sequences::RowAngles;
+use crate::types::spec::decoder::Activation;
 #[cfg(feature = "cuda")]
 use forebay_kernels::cuda;
 
@@ -131,4 +131,10 @@ impl InplaceOp2 for Gate {
         };
         cuda::gate((&*gate, layout), (up, up_layout), activation)
     }
+}
+
+/// `cap * tanh(x / cap)`, which candle computes on every device.
+pub(super) fn capped(x: &Tensor, cap: f32) -> Result<Tensor> {
+    let cap = f64::from(cap);
+    (x / cap)?.tanh()? * cap
 }

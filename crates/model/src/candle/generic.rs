@@ -3,10 +3,11 @@
 use candle_core::{D, Tensor};
 use candle_nn::{ops, rotary_emb};
 
-use super::super::backend::{AttentionShape, Result};
-use super::super::batch::Step;
-use super::plan::RowAngles;
-use super::{Kv, capped};
+use super::fused::capped;
+use super::kv::Kv;
+use super::sequences::RowAngles;
+use crate::pass::backend::{AttentionShape, Result};
+use crate::types::batch::Step;
 use forebay_kernels::attention::Chunk;
 
 /// Each sequence's rows, and where its past lies.

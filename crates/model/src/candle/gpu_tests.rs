@@ -2,12 +2,15 @@
 
 use candle_core::{DType, Device, Tensor};
 
-use super::super::backend::{AttentionShape, Backend, Draw};
-use super::super::batch::Step;
-use super::super::options::{DeviceChoice, Dtype};
-use super::super::rope::Angles;
-use super::super::spec::Activation;
-use super::{Candle, Kv, device};
+use super::backend::Candle;
+use super::device;
+use super::kv::{Kv, cached};
+use crate::pass::backend::{AttentionShape, Backend};
+use crate::pass::rope::Angles;
+use crate::types::batch::Step;
+use crate::types::forward::Draw;
+use crate::types::options::{DeviceChoice, Dtype};
+use crate::types::spec::decoder::Activation;
 use forebay_core::request::SamplingParams;
 use forebay_kernels::attention::Chunk;
 
@@ -30,9 +33,9 @@ fn noise(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-fn tensor(on: &Candle, rows: usize, width: usize, seed: u64) -> Tensor {
+fn tensor(candle: &Candle, rows: usize, width: usize, seed: u64) -> Tensor {
     let numbers = Tensor::from_vec(noise(rows * width, seed), (rows, width), &Device::Cpu).unwrap();
-    numbers.to_dtype(on.dtype).unwrap().to_device(&on.device).unwrap()
+    numbers.to_dtype(candle.on.dtype).unwrap().to_device(&candle.on.device).unwrap()
 }
 
 fn numbers(x: &Tensor) -> Vec<f32> {
@@ -77,20 +80,20 @@ fn step(chunks: &[(usize, usize)], block_size: usize) -> Step {
     step
 }
 
-fn attended(on: &Candle, step: &Step, kv_dtype: DType, shape: &AttentionShape) -> Tensor {
+fn attended(candle: &Candle, step: &Step, kv_dtype: DType, shape: &AttentionShape) -> Tensor {
     let AttentionShape { heads, kv_heads, head_dim, .. } = *shape;
     let rows = step.tokens.len();
     let slots = (step.tables.len()) * step.block_size;
     let cache = |seed| {
         let numbers =
             Tensor::from_vec(noise(slots * kv_heads * head_dim, seed), (slots, kv_heads * head_dim), &Device::Cpu);
-        numbers.unwrap().to_dtype(kv_dtype).unwrap().to_device(&on.device).unwrap()
+        numbers.unwrap().to_dtype(kv_dtype).unwrap().to_device(&candle.on.device).unwrap()
     };
     let mut kv = Kv { keys: cache(1), values: cache(2) };
-    let plan = on.plan(step, &[]).unwrap();
-    let [k, v] = [3, 4].map(|seed| tensor(on, rows, kv_heads * head_dim, seed));
-    on.store(&mut kv, &plan, &k, &v).unwrap();
-    on.attention(&tensor(on, rows, heads * head_dim, 5), &kv, &plan, shape).unwrap()
+    let plan = candle.plan(step, &[]).unwrap();
+    let [k, v] = [3, 4].map(|seed| tensor(candle, rows, kv_heads * head_dim, seed));
+    candle.store(&mut kv, &plan, &k, &v).unwrap();
+    candle.attention(&tensor(candle, rows, heads * head_dim, 5), &kv, &plan, shape).unwrap()
 }
 
 #[test]
@@ -112,7 +115,7 @@ fn attention_and_store_agree_with_their_definition() {
             for dtype in TYPES {
                 for kv_dtype in TYPES {
                     let [cpu, gpu] = both(dtype, heads / kv_heads);
-                    let kept = super::cached(kv_dtype.cached()).unwrap();
+                    let kept = cached(kv_dtype.cached()).unwrap();
                     let step = step(mix, block_size);
                     let [expected, got] = [&cpu, &gpu].map(|on| attended(on, &step, kept, &shape));
                     let what = format!("{} over {}, {shape:?}, {mix:?}", dtype.name(), kv_dtype.name());
@@ -182,7 +185,7 @@ fn tokens_are_drawn_as_on_the_cpu() {
     bad[vocab + 5] = f32::NAN;
     bad[2 * vocab..].fill(f32::NEG_INFINITY);
     let draws: Vec<(usize, Draw)> = (0..3).map(|row| (row, Draw::new(plain, 1).expect("plain"))).collect();
-    let logits = Tensor::from_vec(bad, (3, vocab), &gpu.device).unwrap();
+    let logits = Tensor::from_vec(bad, (3, vocab), &gpu.on.device).unwrap();
     let drawn = gpu.sample(&logits, vocab, &draws).unwrap();
     assert!(drawn[0].is_some() && drawn[1].is_none() && drawn[2].is_none(), "{drawn:?}");
 }

@@ -15,11 +15,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use candle_core::Tensor;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::super::backend::{DeviceError, Result};
-use super::super::batch::Step;
-use super::super::rope::Angles;
-use super::Candle;
-use super::plan::{Packing, Plan, RowAngles, SPLIT, Sequences, row_angles};
+use super::on_device::OnDevice;
+use super::packing::Packing;
+use super::plan::{Plan, packed_angles, row_angles};
+use super::sequences::{RowAngles, SPLIT, Sequences};
+use crate::pass::backend::Result;
+use crate::pass::rope::Angles;
+use crate::types::batch::Step;
+use crate::types::device::DeviceError;
 use forebay_kernels::cuda::Recording;
 
 /// Larger batches have enough to compute to hide their launches.
@@ -92,7 +95,7 @@ impl Graphs {
     /// `None` where the step is to be computed as usual.
     pub(super) fn run(
         &self,
-        on: &Candle,
+        on: &OnDevice,
         step: &Step,
         angles: &[Angles],
         compute: &mut Compute<'_>,
@@ -119,7 +122,7 @@ impl Recordings {
     /// All rows of the shape.
     fn run(
         &mut self,
-        on: &Candle,
+        on: &OnDevice,
         shape: Shape,
         (indices, angles): (Packing<u32>, Vec<Angles>),
         block_size: usize,
@@ -211,7 +214,13 @@ fn padded(angles: &[Angles], rows: usize, sequences: usize) -> Vec<Angles> {
 }
 
 impl Arrays {
-    fn new(on: &Candle, shape: Shape, indices: &Packing<u32>, angles: &[Angles], block_size: usize) -> Result<Arrays> {
+    fn new(
+        on: &OnDevice,
+        shape: Shape,
+        indices: &Packing<u32>,
+        angles: &[Angles],
+        block_size: usize,
+    ) -> Result<Arrays> {
         let all = on.upload(&indices.numbers)?;
         let (angles, ropes): (Option<Tensor>, Vec<RowAngles>) = row_angles(on, angles)?;
         let mut parts = indices.parts(&all);
@@ -245,10 +254,10 @@ impl Arrays {
         Ok(Arrays { indices: all, angles, plan })
     }
 
-    fn overwrite(&self, on: &Candle, indices: &Packing<u32>, angles: &[Angles]) -> Result<()> {
+    fn overwrite(&self, on: &OnDevice, indices: &Packing<u32>, angles: &[Angles]) -> Result<()> {
         on.staging.overwrite(&self.indices, &indices.numbers)?;
         match &self.angles {
-            Some(tensor) => on.staging.overwrite(tensor, &super::plan::packed_angles(angles).numbers),
+            Some(tensor) => on.staging.overwrite(tensor, &packed_angles(angles).numbers),
             None => Ok(()),
         }
     }

@@ -7,8 +7,8 @@ use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
 use half::{bf16, f16};
 
-use super::super::backend::Result;
-use super::super::weights::{Numbers, Packed};
+use crate::files::numbers::{Numbers, Packed};
+use crate::pass::backend::Result;
 use forebay_kernels::packed::Packing;
 
 pub(crate) enum Matrix {

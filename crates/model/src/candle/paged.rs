@@ -6,12 +6,12 @@ use candle_core::CudaStorage;
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Result, Shape, Tensor};
 
-use super::super::backend::AttentionShape;
-use super::Kv;
+use super::kv::Kv;
 use super::numbers::{self, Numbers};
 #[cfg(feature = "cuda")]
-use super::plan::SPLIT;
-use super::plan::Sequences;
+use super::sequences::SPLIT;
+use super::sequences::Sequences;
+use crate::pass::backend::AttentionShape;
 #[cfg(feature = "cuda")]
 use forebay_kernels::cuda;
 

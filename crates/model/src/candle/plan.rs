@@ -4,19 +4,16 @@
 
 use candle_core::Tensor;
 
-use super::super::backend::Result;
-use super::super::batch::Step;
-use super::super::rope::Angles;
-use super::Candle;
 #[cfg(feature = "metal")]
 use super::generic;
-
-/// Positions of a range whose attention is computed on its own and merged in ascending order. Always the same, for it
-/// decides where sums are cut.
-#[cfg(feature = "cuda")]
-pub(super) const SPLIT: usize = 256;
-/// Arrays begin at multiples of this many numbers, 16 bytes: what the kernels load at once.
-const ALIGNMENT: usize = 4;
+use super::on_device::OnDevice;
+use super::packing::{Packing, Place};
+#[cfg(feature = "flash-attn")]
+use super::sequences::Flash;
+use super::sequences::{RowAngles, Sequences};
+use crate::pass::backend::Result;
+use crate::pass::rope::Angles;
+use crate::types::batch::Step;
 
 pub(crate) struct Plan {
     /// `[T]`
@@ -34,91 +31,8 @@ pub(crate) struct Plan {
     pub(super) generic: generic::Chunks,
 }
 
-/// Cosines and sines, `[T, dims / 2]` in `f32`.
-pub(super) struct RowAngles {
-    pub cos: Tensor,
-    pub sin: Tensor,
-    /// Rotated dimensions of a head.
-    pub dims: usize,
-}
-
-/// Whose rows the step has, and where their past lies. `S` sequences.
-pub(super) struct Sequences {
-    /// `[T]` slots to write: `block * block_size + offset`.
-    pub slots: Tensor,
-    /// `[S, max_blocks]` physical blocks, padded with zeros.
-    pub tables: Tensor,
-    /// `[S]` positions of each, this step's rows included.
-    pub contexts: Tensor,
-    /// `[S + 1]` first row of each.
-    pub starts: Tensor,
-    /// `[N]` the sequences with one row.
-    pub decodes: Option<Tensor>,
-    /// `[P, 2]` of the others: sequence, first row within its chunk.
-    pub tiles: Option<Tensor>,
-    /// Rows of a tile, fewer at a chunk's end.
-    pub tile_rows: usize,
-    pub block_size: usize,
-    /// Positions of the longest of `decodes`: how many ranges there are.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    pub longest: usize,
-    /// `None` in recordings, which take our kernels.
-    #[cfg(feature = "flash-attn")]
-    pub flash: Option<Flash>,
-}
-
-/// What else FlashAttention wants to know.
-#[cfg(feature = "flash-attn")]
-pub(super) struct Flash {
-    /// `[S + 1]` contexts added up.
-    pub ends: Tensor,
-    /// Rows and positions of the longest sequence.
-    pub most_rows: usize,
-    pub most_context: usize,
-}
-
-/// Arrays on their way, one after another.
-#[derive(Default)]
-pub(super) struct Packing<T> {
-    pub numbers: Vec<T>,
-    places: Vec<Place>,
-}
-
-/// Where one of them begins, and how long it is.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    start: usize,
-    len: usize,
-}
-
-impl<T: Clone + Default> Packing<T> {
-    pub(super) fn put(&mut self, numbers: impl IntoIterator<Item = T>) -> Place {
-        self.numbers.resize(self.numbers.len().next_multiple_of(ALIGNMENT), T::default());
-        let start = self.numbers.len();
-        self.numbers.extend(numbers);
-        let place = Place { start, len: self.numbers.len() - start };
-        self.places.push(place);
-        place
-    }
-
-    /// Each array in `all`, which is what they became on the device.
-    pub(super) fn parts(&self, all: &Tensor) -> impl Iterator<Item = Result<Tensor>> {
-        self.places.iter().map(|place| place.of(all))
-    }
-}
-
-impl Place {
-    fn of(self, all: &Tensor) -> Result<Tensor> {
-        Ok(all.narrow(0, self.start, self.len)?)
-    }
-
-    fn some(self, all: &Tensor) -> Result<Option<Tensor>> {
-        (self.len > 0).then(|| self.of(all)).transpose()
-    }
-}
-
 impl Plan {
-    pub(super) fn new(backend: &Candle, step: &Step, angles: &[Angles]) -> Result<Plan> {
+    pub(super) fn new(on: &OnDevice, step: &Step, angles: &[Angles]) -> Result<Plan> {
         let mut packing = Packing::default();
         let [tokens, positions, slots] =
             [&step.tokens, &step.positions, &step.slots].map(|all| packing.put(all.iter().copied()));
@@ -137,7 +51,7 @@ impl Plan {
             (0..count).partition(|&index| step.chunks[index].rows.len() == 1);
         let longest = single.iter().map(|&index| context(index) as usize).max().unwrap_or(0);
         let decodes = packing.put(single.into_iter().map(|index| index as u32));
-        let rows = backend.tile_rows;
+        let rows = on.tile_rows;
         let tiles = |index: usize| {
             (0..step.chunks[index].rows.len()).step_by(rows).flat_map(move |row| [index as u32, row as u32])
         };
@@ -148,7 +62,7 @@ impl Plan {
         #[cfg(feature = "flash-attn")]
         let ends = packing.put((0..=count).map(|upto| (0..upto).map(context).sum()));
 
-        let all = backend.upload(&packing.numbers)?;
+        let all = on.upload(&packing.numbers)?;
         let tiles = tiles.some(&all)?;
         Ok(Plan {
             tokens: tokens.of(&all)?,
@@ -170,7 +84,7 @@ impl Plan {
                     most_context: (0..count).map(|index| context(index) as usize).max().unwrap_or(0),
                 }),
             },
-            angles: row_angles(backend, angles)?.1,
+            angles: row_angles(on, angles)?.1,
             selected: selected.some(&all)?,
             groups: groups.into_iter().map(|group| group.some(&all)).collect::<Result<_>>()?,
             #[cfg(feature = "metal")]
@@ -190,12 +104,12 @@ pub(super) fn packed_angles(angles: &[Angles]) -> Packing<f32> {
 }
 
 /// All of them, if there are any, and each rope's.
-pub(super) fn row_angles(backend: &Candle, angles: &[Angles]) -> Result<(Option<Tensor>, Vec<RowAngles>)> {
+pub(super) fn row_angles(on: &OnDevice, angles: &[Angles]) -> Result<(Option<Tensor>, Vec<RowAngles>)> {
     let packing = packed_angles(angles);
     if packing.numbers.is_empty() {
         return Ok((None, Vec::new()));
     }
-    let all = backend.upload(&packing.numbers)?;
+    let all = on.upload(&packing.numbers)?;
     let mut parts = packing.parts(&all);
     let mut each = Vec::with_capacity(angles.len());
     for Angles { dims, .. } in angles {
@@ -214,8 +128,10 @@ pub(super) fn row_angles(backend: &Candle, angles: &[Angles]) -> Result<(Option<
 mod tests {
     use candle_core::Device;
 
-    use super::super::super::options::Dtype;
     use super::*;
+    use crate::candle::packing::ALIGNMENT;
+    use crate::types::batch::Group;
+    use crate::types::options::Dtype;
     use forebay_kernels::attention::Chunk;
 
     fn check(array: &Tensor, expected: &[u32]) {
@@ -232,14 +148,14 @@ mod tests {
             tables: vec![3, 1, 7, 5, 2, 0, 6],
             chunks: vec![chunk(0..1, 4, 0..2), chunk(1..9, 0, 2..4), chunk(9..10, 9, 4..7)],
             selected: vec![0, 9],
-            groups: vec![Default::default(), crate::batch::Group { rows: vec![9], ones: vec![1.0] }],
+            groups: vec![Default::default(), Group { rows: vec![9], ones: vec![1.0] }],
             block_size: 4,
             ..Step::default()
         };
         // Groups of sixteen heads leave four rows to a tile.
-        let backend = Candle::new(Device::Cpu, Dtype::F32, 16);
+        let on = OnDevice::new(Device::Cpu, Dtype::F32, 16);
         let angles = Angles { cos: vec![0.5; 20], sin: vec![0.25; 20], dims: 4 };
-        let plan = Plan::new(&backend, &step, &[angles]).unwrap();
+        let plan = Plan::new(&on, &step, &[angles]).unwrap();
         let Sequences { tables, contexts, starts, decodes, tiles, longest, .. } = &plan.sequences;
         check(contexts, &[5, 8, 10]);
         check(starts, &[0, 1, 9, 10]);

@@ -4,8 +4,8 @@
 use candle_core::CudaStorage;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape};
 
-use super::super::backend::Draw;
 use super::numbers;
+use crate::types::forward::Draw;
 use forebay_core::sampling::Sampler;
 #[cfg(feature = "cuda")]
 use forebay_kernels::cuda;

@@ -10,9 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use candle_core::{CpuStorage, CudaStorage, InplaceOp1, Layout, Storage, op::BackpropOp};
 use candle_core::{Device, Tensor, WithDType};
 
+use crate::pass::backend::Result;
 #[cfg(feature = "cuda")]
-use super::super::backend::DeviceError;
-use super::super::backend::Result;
+use crate::types::device::DeviceError;
 #[cfg(feature = "cuda")]
 use forebay_kernels::cuda::Pinned;
 

@@ -1,8 +1,9 @@
 //! Weights `[outputs, inputs]`, in memory once: where they come from a mapped file, its pages are let go as they are read.
 
-use super::super::backend::{DeviceError, Result};
-use super::super::weights::{Numbers, Packed};
 use super::buffers::{Buffer, Buffers};
+use crate::files::numbers::{Numbers, Packed};
+use crate::pass::backend::Result;
+use crate::types::device::DeviceError;
 use forebay_kernels::bf16;
 use forebay_kernels::matmul;
 use forebay_kernels::memory::{Memory, OutOfMemory};

@@ -1,74 +1,13 @@
-//! A decoder's weights on their device, taken tensor by tensor.
+//! A decoder's weights onto their device, tensor by tensor.
 
-use std::path::Path;
-
-use super::{Numbers, Weights, names};
-use crate::backend::{Backend, DeviceError};
-use crate::error::LoadError;
-use crate::spec::{DecoderSpec, Experts, QkNorm};
-use forebay_kernels::packed::Quantised;
-
-pub(crate) struct DecoderWeights<B: Backend> {
-    /// `[vocab, hidden]`
-    pub embedding: B::Matrix,
-    pub layers: Vec<LayerWeights<B>>,
-    pub norm: B::Vector,
-    /// `[vocab, hidden]`; `None` where the embedding serves.
-    pub head: Option<B::Matrix>,
-}
-
-/// Norms are `None` where the architecture has none.
-pub(crate) struct LayerWeights<B: Backend> {
-    pub attention_in: Option<B::Vector>,
-    pub q: Linear<B>,
-    pub k: Linear<B>,
-    pub v: Linear<B>,
-    pub q_norm: Option<B::Vector>,
-    pub k_norm: Option<B::Vector>,
-    pub o: Linear<B>,
-    pub attention_out: Option<B::Vector>,
-    pub mlp_in: Option<B::Vector>,
-    pub mlp: FeedForward<B>,
-    pub mlp_out: Option<B::Vector>,
-}
-
-pub(crate) enum FeedForward<B: Backend> {
-    Dense(Mlp<B>),
-    Routed {
-        choice: Experts,
-        /// `[experts, hidden]`
-        router: Linear<B>,
-        experts: Vec<Mlp<B>>,
-    },
-}
-
-pub(crate) struct Mlp<B: Backend> {
-    pub gate: Linear<B>,
-    pub up: Linear<B>,
-    pub down: Linear<B>,
-}
-
-pub(crate) struct Linear<B: Backend> {
-    pub weight: B::Matrix,
-    pub bias: Option<B::Vector>,
-}
-
-impl<B: Backend> Linear<B> {
-    pub(crate) fn parts(&self) -> (&B::Matrix, Option<&B::Vector>) {
-        (&self.weight, self.bias.as_ref())
-    }
-}
-
-/// Loads the tensors that a spec asks for and hands them to the device.
-pub(crate) struct Loader<'a, B: Backend, S> {
-    pub backend: &'a B,
-    pub spec: &'a S,
-    pub weights: &'a Weights,
-    /// Blamed where no weight file is: `config.json`.
-    pub config: &'a Path,
-    /// What matrices in F32, F16 and BF16 become.
-    pub quantise: Option<Quantised>,
-}
+use super::loader::Loader;
+use crate::files::names;
+use crate::files::numbers::Numbers;
+use crate::pass::backend::Backend;
+use crate::pass::weights::{DecoderWeights, FeedForward, LayerWeights, Linear, Mlp};
+use crate::types::device::DeviceError;
+use crate::types::error::LoadError;
+use crate::types::spec::decoder::{DecoderSpec, QkNorm};
 
 impl<B: Backend> Loader<'_, B, DecoderSpec> {
     pub(crate) fn load(&self) -> Result<DecoderWeights<B>, LoadError> {
@@ -168,44 +107,6 @@ impl<B: Backend> Loader<'_, B, DecoderSpec> {
         let mut weights = self.weights.tensor(name, &[width], self.config)?.plain().map_err(DeviceError::from)?;
         weights.iter_mut().for_each(|weight| *weight += offset);
         Ok(self.backend.vector(Numbers::Plain(weights))?)
-    }
-}
-
-impl<B: Backend, S> Loader<'_, B, S> {
-    pub(crate) fn linear(
-        &self,
-        module: &str,
-        outputs: usize,
-        inputs: usize,
-        bias: bool,
-    ) -> Result<Linear<B>, LoadError> {
-        let weight = self.matrix(&format!("{module}.weight"), outputs, inputs)?;
-        let bias = bias.then(|| self.vector(&format!("{module}.bias"), outputs)).transpose()?;
-        Ok(Linear { weight, bias })
-    }
-
-    fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<B::Matrix, LoadError> {
-        let numbers = self.weights.tensor(name, &[outputs, inputs], self.config)?;
-        Ok(self.backend.matrix(self.quantised(numbers, inputs, self.quantise)?, outputs, inputs)?)
-    }
-
-    /// Eight bits at least, for these decide between tokens.
-    pub(crate) fn table(&self, name: &str, [vocab, hidden]: [usize; 2]) -> Result<B::Matrix, LoadError> {
-        let numbers = self.weights.tensor(name, &[vocab, hidden], self.config)?;
-        let quantise = self.quantise.map(|_| Quantised::Q8_0);
-        Ok(self.backend.matrix(self.quantised(numbers, hidden, quantise)?, vocab, hidden)?)
-    }
-
-    fn quantised(&self, numbers: Numbers, inputs: usize, to: Option<Quantised>) -> Result<Numbers, LoadError> {
-        match to {
-            Some(to) => Ok(numbers.quantised(to, inputs).map_err(DeviceError::from)?),
-            None => Ok(numbers),
-        }
-    }
-
-    pub(crate) fn vector(&self, name: &str, width: usize) -> Result<B::Vector, LoadError> {
-        let numbers = self.weights.tensor(name, &[width], self.config)?;
-        Ok(self.backend.vector(numbers)?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Seeded random weights (`--load-format dummy`): a model of any shape without a checkpoint.
 
-use super::names;
-use crate::error::TensorRule;
+use crate::files::names;
+use crate::types::error::TensorRule;
 
 /// Half the width of the uniform distribution; its standard deviation, 0.02, is that of a fresh model.
 const SPREAD: f32 = 0.034_64;
