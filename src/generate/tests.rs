@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::generate::Prompt;
+use crate::generate::{CallBegins, CallDelta, Delta, TextDelta, TokenLogprob};
 use forebay_clock::Clock;
 use forebay_core::intake::Capacity;
 use forebay_core::request::{Event, Parameters};
