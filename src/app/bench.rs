@@ -7,8 +7,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 use tokio::runtime;
 
+use super::failure::{Failure, bad, input};
 use super::simulate::read_scenario;
-use super::{Failure, bad, input};
 use crate::client::load::{self, Pace, Plan, Words};
 use crate::client::{Ask, Client, ClientError, Prompt};
 use crate::config::{BenchArgs, CalibrateArgs, TargetArgs};

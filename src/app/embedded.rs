@@ -24,8 +24,9 @@ use forebay_engine::stats::EngineStats;
 use forebay_engine::workers::{Pool, watch};
 use forebay_turn::control::{Change, Group};
 
+use super::failure::Failure;
+use super::threads::compute_threads;
 use super::workers::{self, Workers};
-use super::{Failure, compute_threads};
 
 /// Why a call did nothing.
 #[derive(Debug, Error)]

@@ -13,10 +13,11 @@ use forebay_model::{LoadedModel, Model, TokenizerSource};
 use forebay_text::{ChatTemplate, Tokenizer};
 use forebay_turn::core;
 
+use super::failure::{Failure, input};
 use super::loops::{Blueprint, Shared};
 use super::memory::{self, KvNeeds, KvSize};
 use super::source;
-use super::{Failure, input};
+use super::threads::compute_threads;
 
 /// Engine loops, and what a generator over them is made of.
 pub struct Engines {
@@ -85,7 +86,7 @@ pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
         Ok(Forward::new(model))
     };
     let blueprint = Blueprint::new(config, core, shared);
-    let locals = blueprint.start("engine", config.workers.count, super::compute_threads(config), executor)?;
+    let locals = blueprint.start("engine", config.workers.count, compute_threads(config), executor)?;
     Ok(Engines { locals, served })
 }
 

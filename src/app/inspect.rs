@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde_json::{Value, json};
 
+use super::failure::{Failure, input};
 use super::memory;
 use super::source;
-use super::{Failure, input};
 use crate::config::InspectFormat;
 use forebay_model::{DEFAULT_KV_DTYPE, Format, Inspection};
 

@@ -12,7 +12,7 @@ use forebay_core::request::Weight;
 use forebay_store::keys::{DAY_MS, Minted, NewKey, Secret, date_of, month_of};
 use forebay_store::{AuditEntry, KeyRecord, Location, SchemaState, Store, UsageQuery, UsageRow};
 
-use super::{Failure, input};
+use super::failure::{Failure, input};
 
 /// What the commands refuse.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ mod with {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::app::{Failure, input};
+    use crate::app::failure::{Failure, input};
     use forebay_engine::kv_events::{Parts, Publisher};
 
     /// What is told, once it is started; `None` where nobody is told anything.
@@ -58,7 +58,7 @@ mod without {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::app::Failure;
+    use crate::app::failure::Failure;
 
     /// Nobody is told anything.
     pub struct Pending;

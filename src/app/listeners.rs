@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{self, ServerConfig as TlsConfig};
 use crate::api::{Door, Entrance};
 use crate::config::{ServerConfig, TlsFiles};
 
-use super::{Failure, input};
+use super::failure::{Failure, input};
 
 #[derive(Debug, thiserror::Error)]
 enum Wrong {

@@ -24,7 +24,7 @@ use forebay_turn::control::Tuning;
 use forebay_turn::core::{self, Core};
 use forebay_turn::executor::Executor;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Commands that may wait for a loop; beyond it their senders wait, which is how a flood is slowed down.
 const COMMAND_CAPACITY: usize = 1024;

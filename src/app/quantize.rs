@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::{Failure, input};
+use super::failure::{Failure, input};
 use forebay_model::Quantised;
 
 /// Writes `to`, and says how much smaller it is.

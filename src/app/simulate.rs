@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Failure, bad, engine};
+use super::engine;
+use super::failure::{Failure, bad};
 use crate::config::{Config, SimulateArgs};
 use forebay_core::intake::StrategyKind;
 use forebay_core::scheduler::PolicyKind;

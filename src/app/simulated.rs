@@ -17,8 +17,8 @@ use forebay_sim::executor::{SimExecutor, Stopwatch};
 use forebay_turn::executor::{ExecuteError, Executor};
 
 use super::engine::{self, Engines, Served};
+use super::failure::{Failure, input};
 use super::loops::{Blueprint, Shared};
-use super::{Failure, input};
 
 /// Of prompt and completion, where `engine.max_model_len` says nothing.
 const CONTEXT: u32 = 4_096;

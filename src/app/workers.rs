@@ -10,8 +10,9 @@ use forebay_engine::permit::Gate;
 use forebay_engine::workers::{Pool, PoolConfig, PoolParts, Upstream};
 
 use super::engine::{self, Engines};
+use super::failure::Failure;
 use super::loops::Shared;
-use super::{Failure, kv_events, simulated};
+use super::{kv_events, simulated};
 
 /// What the HTTP face needs.
 pub struct Workers {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Delta;
+use super::delta::Delta;
 use forebay_core::request::Payer;
 
 #[derive(Debug)]

@@ -8,7 +8,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::bill::Bill;
-use super::{Choice, Delta};
+use super::choice::Choice;
+use super::delta::Delta;
 use forebay_core::request::{Event, FinishReason, Request, RequestError, SamplingParams, Shaping};
 use forebay_core::units::{Micros, TokenId};
 use forebay_engine::workers::breaker::Verdict;

@@ -8,12 +8,13 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use crate::generate::RawGrammar;
 use forebay_core::constraint::Stop;
 use forebay_core::request::RequestError;
 use forebay_core::units::TokenId;
 use forebay_text::Tokenizer;
 use forebay_text::grammar::{Cache, Grammar, GrammarError, GrammarSpec, Limits, STACK_BYTES, Vocabulary};
+
+use super::raw::RawGrammar;
 
 /// What grammars may cost the server.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
-use crate::generate::Prompt;
 use forebay_core::request::{Limits, RequestError, check_tokens};
 use forebay_core::units::TokenId;
 use forebay_text::{ChatMessage, TemplateOptions};
@@ -14,6 +13,7 @@ use forebay_text::{
 };
 
 use super::infill;
+use super::raw::Prompt;
 
 /// Longer prompts are prepared off the async threads: tokenising runs at a few MB/s, so this is some milliseconds.
 const INLINE_BYTES: usize = 8 << 10;

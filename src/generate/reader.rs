@@ -1,7 +1,8 @@
 //! A completion's text, read as it comes: thinking, calls of tools and stop strings are told apart.
 
-use super::choice::{Manner, Tools};
-use super::{CallBegins, CallDelta, entropy};
+use super::delta::{CallBegins, CallDelta};
+use super::entropy::entropy;
+use super::manner::{Manner, Tools};
 use forebay_core::request::FinishReason;
 use forebay_text::glyph::{self, Glyph};
 use forebay_text::{Piece, ReasoningParser, Scan, StopMatcher, ToolFamily, ToolParser};

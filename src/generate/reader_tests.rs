@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::{Choice, Delta};
+use super::super::choice::Choice;
+use super::super::delta::Delta;
 use super::*;
 use forebay_core::request::Parameters;
 use forebay_core::request::{Event, Limits};

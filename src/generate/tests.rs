@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::generate::Prompt;
+use crate::generate::{Delta, TextDelta, infill};
 use forebay_clock::Clock;
 use forebay_core::intake::Capacity;
-use forebay_core::request::{Event, Parameters};
+use forebay_core::request::{Event, FinishReason, Parameters};
 use forebay_core::step::{Logprobs, Sampled};
 use forebay_engine::EngineHandle;
 use forebay_engine::command::{Accepted, EngineCommand, Submission};

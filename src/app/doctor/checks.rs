@@ -3,8 +3,9 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
-use super::{Check, Verdict};
-use crate::app::{compute_threads, inspect, memory, source};
+use super::check::{Check, Verdict};
+use crate::app::threads::compute_threads;
+use crate::app::{inspect, memory, source};
 use crate::config::{Config, Loaded};
 use forebay_model::{Isa, Source};
 use forebay_store::{Examined, Location, SchemaState, StoreError};
