@@ -1,10 +1,10 @@
-//! What the loop does while the core is away: it delivers what the step before brought, looks for clients that have gone, and
-//! plans the step after.
+//! What the loop does around a step. While the core is away it delivers what the step before brought, looks for clients that
+//! have gone, and plans the step after.
 //!
 //! ```text
-//! core  ── step N ────────────────────┐ ┌── step N+1 ─────────────────────
-//! home    deliver N-1 · plan N+1 ···· │▲│ deliver N · plan N+2 ···········
-//!                                     gap: orders, newcomers, is the plan still right?
+//! core   ── step N ────────────────────┐ ┌── step N+1 ─────────────────────
+//! loop     deliver N-1 · plan N+1 ···· │▲│ deliver N · plan N+2 ···········
+//!                                      gap: orders, newcomers, is the plan still right?
 //! ```
 //! Only what the next plan depends on is left for the gap: who has ended, and what has been served to whom.
 
@@ -13,39 +13,39 @@ use forebay_core::request::Event;
 use forebay_core::scheduler::StepPlan;
 use forebay_core::units::{Micros, SeqId};
 
-use super::home::Home;
-use super::outlet::Heard;
+use super::event_senders::Sent;
+use super::loop_state::LoopState;
 use forebay_turn::core::Core;
+use forebay_turn::decision_log::{self, Entry};
 use forebay_turn::executor::Executor;
-use forebay_turn::tape::{self, Entry};
 
-impl Home {
+impl LoopState {
     /// The core is about to leave for a step; returns when.
-    pub fn leaves<E: Executor>(&mut self, core: &Core<E>, plan: &StepPlan) -> Micros {
+    pub fn before_step<E: Executor>(&mut self, core: &Core<E>, plan: &StepPlan) -> Micros {
         if self.overlap {
             self.outlook = core.outlook_after(plan);
         }
         let now = self.clock.now();
-        self.inbox.leaves(now, plan.predicted);
+        self.turn.on_step(plan, now);
         self.heartbeat.begin(now);
         now
     }
 
     /// The core has left.
-    pub fn meanwhile(&mut self) {
+    pub fn during_step(&mut self) {
         if !self.overlap {
             return;
         }
         // Clients first: what comes after may take as long as it likes, within the step.
-        self.catch_up();
-        self.let_go();
-        self.looked_for_gone = true;
+        self.deliver_last();
+        self.abort_disconnected();
+        self.looked_for_closed = true;
         self.publish();
         self.ahead = self.outlook.take().and_then(|outlook| outlook.plan_ahead());
     }
 
-    /// The core is back from the step that began at `began`; returns how long it took.
-    pub fn returned(&mut self, began: Micros, report: StepReport) -> Micros {
+    /// The core is back from the step that began at `began`.
+    pub fn after_step<E: Executor>(&mut self, core: &mut Core<E>, report: StepReport, began: Micros) {
         let report = StepReport { began, ..report };
         let now = self.clock.now();
         let elapsed = now.since(began);
@@ -56,39 +56,28 @@ impl Home {
             self.measured.between.push(began.since(before));
             self.metrics.engine_gap(gap);
         }
-        self.note(|| Entry::Stepped { elapsed, outcomes: tape::outcomes(&report) });
-        self.account(&report);
-        self.undelivered = Some(report);
+        self.log.note(|| Entry::Stepped { elapsed, outcomes: decision_log::outcomes(&report) });
+        self.turn.on_report(core, report, elapsed);
         if !self.overlap {
-            self.catch_up();
-        }
-        elapsed
-    }
-
-    /// What the next batch depends on: seats that are free, and tokens that their owners have had.
-    fn account(&mut self, report: &StepReport) {
-        for (seq, event) in &report.events {
-            match event {
-                Event::Token(_) => self.inbox.generated(*seq),
-                Event::Finished(_) | Event::Failed(_) => self.inbox.ended(*seq),
-                Event::Admitted { .. } | Event::Embedded(_) => {}
-            }
+            self.deliver_last();
         }
     }
 
-    /// Delivers what has not been, if anything.
-    pub(super) fn catch_up(&mut self) {
-        if let Some(report) = self.undelivered.take() {
-            self.deliver(report);
-        }
-    }
-
-    fn deliver(&mut self, report: StepReport) {
+    /// Delivers what the last step brought, if it was not.
+    pub(super) fn deliver_last(&mut self) {
         let now = self.clock.now();
-        self.note(|| Entry::Delivered { now });
+        if let Some(report) = self.turn.take_report(now) {
+            self.log.note(|| Entry::Delivered { now });
+            self.deliver(report, now);
+        }
+    }
+
+    /// Tells clients, traces and metrics what a step brought.
+    pub(super) fn deliver(&mut self, report: StepReport, now: Micros) {
         self.metrics.steps(&report);
         let decoding = report.steps.iter().any(|facts| facts.decode_tokens > 0);
-        let max_stall = self.inbox.tuning().0.scheduler.max_stall.filter(|_| decoding && report.steps.len() == 1);
+        let max_stall = self.turn.inbox().tuning().0.scheduler.max_stall;
+        let max_stall = max_stall.filter(|_| decoding && report.steps.len() == 1);
         self.metrics.step_time(self.measured.steps.last().unwrap_or_default(), max_stall);
         self.measured.pending_out = report.pending_out;
         for facts in &report.steps {
@@ -96,7 +85,7 @@ impl Home {
             tracing::error!(event = "step_failed", sequences, reason, "a step failed and was rerun one by one");
         }
         for (seq, decision) in report.decisions {
-            self.outlets.decided(seq, &decision, &self.metrics);
+            self.senders.decided(seq, &decision, &self.metrics);
             self.traces.step(seq, &decision, report.began);
             self.traces.note(seq, decision, now);
         }
@@ -108,14 +97,8 @@ impl Home {
         }
     }
 
-    /// An end that no step brought.
-    pub(super) fn cut_short(&mut self, seq: SeqId, end: Event, now: Micros) {
-        self.inbox.ended(seq);
-        self.say(seq, end, now);
-    }
-
     /// Tells the client, and everyone who keeps count.
-    fn say(&mut self, seq: SeqId, event: Event, now: Micros) {
+    pub(super) fn say(&mut self, seq: SeqId, event: Event, now: Micros) {
         let how = match &event {
             Event::Finished(reason) => {
                 self.history.end(seq, true, now);
@@ -137,12 +120,9 @@ impl Home {
         if let (Some(ended), Some(export)) = (how.and_then(|how| self.traces.end(seq, how, now)), &self.export) {
             export.offer(ended);
         }
-        match self.outlets.send(seq, event, now, &self.metrics) {
-            Some(Heard::FirstToken(ttft)) => {
-                self.measured.ttft.push(ttft);
-                self.traces.note(seq, Decision::FirstToken, now);
-            }
-            Some(Heard::Admitted | Heard::NextToken | Heard::Ended) | None => {}
+        match self.senders.send(seq, event, now, &self.metrics) {
+            Some(Sent::FirstToken) => self.traces.note(seq, Decision::FirstToken, now),
+            Some(Sent::Admitted | Sent::NextToken | Sent::End) | None => {}
         }
     }
 }
