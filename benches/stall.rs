@@ -15,7 +15,7 @@ use forebay_core::scheduler::{self, Preemption};
 use forebay_core::units::{Micros, SeqId};
 use forebay_engine::forward::Forward;
 use forebay_engine::heartbeat::Heartbeat;
-use forebay_engine::home::{Home, HomeParts};
+use forebay_engine::loop_state::{LoopParts, LoopState};
 use forebay_engine::metrics::Metrics;
 use forebay_engine::permit::Gate;
 use forebay_engine::{EngineHandle, run};
@@ -47,7 +47,7 @@ fn engine(max_stall: Option<Micros>) -> EngineHandle {
     let core = Core::new(Config { scheduler, num_blocks, block_size, multi_step_count: 1 }, Forward::new(model));
     let intake = intake::Config::default();
     let gate = Gate::new(intake.capacity);
-    let home = Home::new(HomeParts {
+    let state = LoopState::new(LoopParts {
         tuning: Tuning { intake, scheduler },
         thermal: Thresholds::default(),
         gate: gate.clone(),
@@ -56,7 +56,7 @@ fn engine(max_stall: Option<Micros>) -> EngineHandle {
         heartbeat: Arc::new(Heartbeat::default()),
     });
     let (sender, commands) = mpsc::channel(256);
-    tokio::spawn(run::run(core, home, commands));
+    tokio::spawn(run::run(core, state, commands));
     EngineHandle::new(sender, gate)
 }
 

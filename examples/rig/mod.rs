@@ -14,7 +14,7 @@ use forebay_core::scheduler::{self, Preemption, Speculative};
 use forebay_core::units::SeqId;
 use forebay_engine::forward::Forward;
 use forebay_engine::heartbeat::Heartbeat;
-use forebay_engine::home::{Home, HomeParts};
+use forebay_engine::loop_state::{LoopParts, LoopState};
 use forebay_engine::metrics::Metrics;
 use forebay_engine::permit::Gate;
 use forebay_engine::{EngineHandle, run};
@@ -60,7 +60,7 @@ pub fn start(file: Option<&Path>, setup: Setup) -> Result<Engine> {
         Core::new(Config { scheduler, num_blocks, block_size: BLOCK_SIZE, multi_step_count: 1 }, Forward::new(model));
     let capacity = Capacity { requests: setup.queue, tokens: 1 << 30 };
     let gate = Gate::new(capacity);
-    let home = Home::new(HomeParts {
+    let state = LoopState::new(LoopParts {
         tuning: Tuning { intake: intake::Config { capacity, ..intake::Config::default() }, scheduler },
         thermal: Thresholds::default(),
         gate: gate.clone(),
@@ -71,7 +71,7 @@ pub fn start(file: Option<&Path>, setup: Setup) -> Result<Engine> {
     .overlapping(setup.overlap);
     let (sender, commands) = mpsc::channel(256);
     let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_time().build()?;
-    let thread = std::thread::spawn(move || drop(runtime.block_on(run::run(core, home, commands))));
+    let thread = std::thread::spawn(move || drop(runtime.block_on(run::run(core, state, commands))));
     Ok(Engine { handle: EngineHandle::new(sender, gate), thread })
 }
 

@@ -14,7 +14,7 @@ use forebay_engine::cache_feed::{CacheFeed, Told};
 use forebay_engine::command::EngineCommand;
 use forebay_engine::export::Export;
 use forebay_engine::heartbeat::Heartbeat;
-use forebay_engine::home::{Home, HomeParts};
+use forebay_engine::loop_state::{LoopParts, LoopState};
 use forebay_engine::metrics::Metrics;
 use forebay_engine::permit::Gate;
 use forebay_engine::workers::{Local, Run, Start};
@@ -97,7 +97,7 @@ impl Blueprint {
         let core = Core::new(self.core, executor);
         let core = if feed.is_some() { core.telling() } else { core };
         let gate = self.shared.gate.of_another_loop();
-        let home = Home::new(HomeParts {
+        let state = LoopState::new(LoopParts {
             tuning: self.tuning.clone(),
             thermal: self.thermal,
             gate: gate.clone(),
@@ -111,7 +111,7 @@ impl Blueprint {
         let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
         // Ready from here on: what comes before the thread's first turn waits in the channel.
         heartbeat.rest();
-        let (thread, ended) = spawn(name, cores, core, home, commands)?;
+        let (thread, ended) = spawn(name, cores, core, state, commands)?;
         Ok(Run { handle: EngineHandle::new(sender, gate), thread, ended })
     }
 }
@@ -126,7 +126,7 @@ fn spawn<E: Executor>(
     name: &str,
     cores: Option<Cores>,
     core: Core<E>,
-    home: Home,
+    state: LoopState,
     commands: mpsc::Receiver<EngineCommand>,
 ) -> Result<(JoinHandle<()>, oneshot::Receiver<()>), String> {
     let runtime = runtime::Builder::new_current_thread()
@@ -139,7 +139,7 @@ fn spawn<E: Executor>(
     let body = move || {
         // Dropped last, also where the loop panics: whoever waits for its end may count on all else being gone.
         let _alive: oneshot::Sender<()> = alive;
-        let core = runtime.block_on(run::run(core, home, commands));
+        let core = runtime.block_on(run::run(core, state, commands));
         drop(core);
     };
     let thread = thread::Builder::new().name(name.into()).spawn(body);

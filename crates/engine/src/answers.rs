@@ -1,23 +1,23 @@
-//! What [`Home`] answers to those who only want to know.
+//! What [`LoopState`] answers to commands that only ask.
 
 use forebay_core::report::{Decision, Wait};
 use forebay_core::units::Micros;
 
-use super::home::Home;
+use super::loop_state::LoopState;
 use crate::stats::{EngineStats, Recent, WindowStats};
 use forebay_turn::history::Record;
 use forebay_turn::stats::LiveSequence;
 
-impl Home {
+impl LoopState {
     /// What came lately, and what the engine is made of.
     pub(super) fn past(&self, window: Micros) -> Record {
         let now = self.clock.now();
-        let core = self.inbox.core();
+        let core = self.turn.inbox().core();
         Record {
             now,
             since: self.history.since(now, window),
             past: self.history.newest(now, window),
-            tuning: self.inbox.tuning().0.clone(),
+            tuning: self.turn.inbox().tuning().0.clone(),
             cost: core.lasting_cost.clone(),
             gap: self.measured.between.mean().unwrap_or_default(),
             block_size: core.block_size,
@@ -26,24 +26,23 @@ impl Home {
     }
 
     pub(super) fn reset_stats(&mut self) {
-        self.inbox.reset_stats();
+        self.turn.on_reset_stats();
         self.measured.window_began = self.clock.now();
         self.measured.window_tokens = 0;
         self.measured.steps.clear();
         self.measured.gaps.clear();
-        self.measured.ttft.clear();
     }
 
     pub(super) fn stats(&self) -> EngineStats {
-        let (now, measured) = (self.clock.now(), &self.measured);
-        let (tuning, start) = self.inbox.tuning();
+        let (now, measured, ttft) = (self.clock.now(), &self.measured, self.turn.ttft());
+        let (tuning, start) = self.turn.inbox().tuning();
         EngineStats {
             now,
-            snapshot: self.inbox.snapshot(),
+            snapshot: self.turn.inbox().snapshot(),
             tuning: tuning.clone(),
             start: start.clone(),
-            thermal: self.inbox.thermal(),
-            queue: self.inbox.queue(now, measured.ttft.recent_p99()),
+            thermal: self.turn.inbox().thermal(),
+            queue: self.turn.inbox().queue(now, ttft.recent_p99()),
             total_tokens_generated: measured.tokens_total,
             window: WindowStats {
                 seconds: now.since(measured.window_began).as_secs_f64(),
@@ -54,8 +53,8 @@ impl Home {
                 step_p99: measured.steps.percentile(0.99),
                 gap_p50: measured.gaps.percentile(0.5),
                 gap_p99: measured.gaps.percentile(0.99),
-                ttft_p50: measured.ttft.percentile(0.5),
-                ttft_p99: measured.ttft.percentile(0.99),
+                ttft_p50: ttft.percentile(0.5),
+                ttft_p99: ttft.percentile(0.99),
             },
             pending_out: measured.pending_out,
         }
@@ -72,9 +71,9 @@ impl Home {
     }
 
     pub(super) fn requests(&self, most: usize) -> Vec<LiveSequence> {
-        let mut live = self.inbox.sequences(self.clock.now(), most);
+        let mut live = self.turn.inbox().sequences(self.clock.now(), most);
         for sequence in &mut live {
-            if self.inbox.is_paused() {
+            if self.turn.inbox().is_paused() {
                 sequence.wait = Some(Wait::Paused);
             } else if let Some(Decision::Waits(cause)) = self.traces.last(sequence.view.seq) {
                 sequence.wait = Some(*cause);

@@ -2,28 +2,29 @@
 //!
 //! ```text
 //! EngineHandle ─ EngineCommand ─▶ run.rs (one task)
-//!                                  │  home: inbox (intake, orders), outlets (events to clients), traces, measurements
-//!                                  │  away: core (scheduler, block pool, executor), moved into spawn_blocking and back
+//!                                  │  stays: LoopState (the pure Turn, senders of events, traces, measurements)
+//!                                  │  moves: Core (scheduler, block pool, executor), into spawn_blocking and back
 //! clients ◀────── Event ───────────┘
 //! ```
-//! No lock is shared with a step: what a step needs travels with it, what commands touch stays home.
+//! No lock is shared with a step: what a step needs travels with it, what commands touch stays with the loop.
 
 mod answers;
 pub mod cache_feed;
 pub mod command;
+mod decision_log;
+mod event_senders;
 pub mod export;
 pub mod forward;
 mod guide;
 pub mod handle;
 pub mod heartbeat;
-pub mod home;
 pub mod https;
 #[cfg(feature = "kv-events")]
 pub mod kv_events;
+pub mod loop_state;
 mod masks;
-mod meanwhile;
 pub mod metrics;
-pub mod outlet;
+mod overlap;
 pub mod permit;
 pub mod phases;
 mod pooler;

@@ -1,5 +1,5 @@
-//! The loop: hear commands, plan, send the core away to compute; while it is away deliver what it brought before, plan ahead,
-//! and keep hearing.
+//! The loop: take commands, plan, send the core away to compute; while it is away deliver what it brought before, and keep
+//! taking commands.
 
 use std::time::Duration;
 
@@ -9,36 +9,36 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::command::EngineCommand;
-use super::home::Home;
+use super::loop_state::LoopState;
 use forebay_core::scheduler::StepPlan;
 use forebay_turn::core::Core;
 use forebay_turn::executor::Executor;
 
-/// Commands heard at the top of a turn. Steps may be so short that the `select!` below never sees a command first; this
-/// many are heard all the same, and not so many that a flood of them keeps a step from starting.
+/// Commands taken at the top of a turn. Steps may be so short that the `select!` below never sees a command first; this
+/// many are taken all the same, and not so many that a flood of them keeps a step from starting.
 const COMMANDS_PER_TURN: usize = 64;
 
 /// Runs until `Shutdown` comes or every sender of `commands` is gone, finishing the step under way. Whatever is still
 /// live then is ended with [`forebay_core::request::RequestError::ShuttingDown`].
 pub async fn run<E: Executor>(
     mut core: Core<E>,
-    mut home: Home,
+    mut state: LoopState,
     mut commands: mpsc::Receiver<EngineCommand>,
 ) -> Core<E> {
-    while !home.is_ending() {
+    while !state.is_ending() {
         fail::fail_point!("engine::turn");
-        hear_waiting(&mut home, &mut commands);
-        home.settle(&mut core);
-        let Some(plan) = home.plan(&mut core) else {
-            home.rest(&core);
-            if !home.is_ending() {
-                hear_or_wake(&mut home, &mut commands).await;
+        take_waiting(&mut state, &mut commands);
+        state.settle(&mut core);
+        let Some(plan) = state.plan(&mut core) else {
+            state.rest(&core);
+            if !state.is_ending() {
+                command_or_timer(&mut state, &mut commands).await;
             }
             continue;
         };
-        core = step(core, plan, &mut home, &mut commands).await;
+        core = step(core, plan, &mut state, &mut commands).await;
     }
-    home.end();
+    state.end();
     core.abort_all();
     core
 }
@@ -47,35 +47,35 @@ pub async fn run<E: Executor>(
 async fn step<E: Executor>(
     core: Core<E>,
     plan: StepPlan,
-    home: &mut Home,
+    state: &mut LoopState,
     commands: &mut mpsc::Receiver<EngineCommand>,
 ) -> Core<E> {
-    let now = home.leaves(&core, &plan);
+    let now = state.before_step(&plan);
     let mut away = spawn_blocking(move || core.execute(plan, now));
-    home.meanwhile();
+    state.during_step();
     let (mut core, report) = loop {
         select! { biased;
             done = &mut away => break done.expect("execute catches its own panics"),
-            Some(command) = commands.recv() => home.hear(command),
+            Some(command) = commands.recv() => state.on_command(command),
         }
     };
-    core.observe(home.returned(now, report));
+    state.after_step(&mut core, report, now);
     core
 }
 
-fn hear_waiting(home: &mut Home, commands: &mut mpsc::Receiver<EngineCommand>) {
+fn take_waiting(state: &mut LoopState, commands: &mut mpsc::Receiver<EngineCommand>) {
     for _ in 0..COMMANDS_PER_TURN {
         match commands.try_recv() {
-            Ok(command) => home.hear(command),
+            Ok(command) => state.on_command(command),
             Err(mpsc::error::TryRecvError::Empty) => return,
-            Err(mpsc::error::TryRecvError::Disconnected) => return home.end_soon(),
+            Err(mpsc::error::TryRecvError::Disconnected) => return state.end_soon(),
         }
     }
 }
 
 /// Nothing to compute: until the next command, or until a timer of the queue or a deadline is due.
-async fn hear_or_wake(home: &mut Home, commands: &mut mpsc::Receiver<EngineCommand>) {
-    let until_due = home.until_due();
+async fn command_or_timer(state: &mut LoopState, commands: &mut mpsc::Receiver<EngineCommand>) {
+    let until_due = state.until_due();
     let timer = async {
         match until_due {
             // A timer that is due already must not spin the loop where time stands still.
@@ -85,8 +85,8 @@ async fn hear_or_wake(home: &mut Home, commands: &mut mpsc::Receiver<EngineComma
     };
     select! { biased;
         command = commands.recv() => match command {
-            Some(command) => home.hear(command),
-            None => home.end_soon(),
+            Some(command) => state.on_command(command),
+            None => state.end_soon(),
         },
         () = timer => {}
     }

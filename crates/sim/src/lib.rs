@@ -3,9 +3,10 @@
 //!
 //! ```text
 //! scenario.rs (YAML) ─ seed ─▶ arrivals ─▶ simulate.rs: virtual time ─▶ measure.rs: records ─▶ summary
-//!                                            │  driver.rs: engine::{inbox, core}, as engine/home.rs calls them
+//!                                            │  forebay_turn's Turn and Core, the calls that the live loop makes
 //!                                            └─ executor.rs: cost.rs instead of a forward pass
-//! replay.rs: the same driver, times and tokens from a live loop's tape      report.rs, json.rs, html.rs: for people and programs
+//! replay.rs: the same calls, times and tokens from a live loop's decision log
+//! report.rs, json.rs, html.rs: for people and programs
 //! ```
 //! What it must not know: models, sockets, the system's clock.
 
@@ -13,7 +14,6 @@ pub mod canary;
 mod chart;
 pub mod cost;
 mod dice;
-pub mod driver;
 pub mod executor;
 pub mod html;
 pub mod json;

@@ -1,7 +1,6 @@
 //! Virtual time: arrivals are heard when they come, also during a step; a step lasts as long as the cost model says.
 
 use super::cost::{Capacity, CostModel};
-use super::driver::Driver;
 use super::executor::{SimExecutor, Stopwatch};
 use super::measure::{Depth, End, Measured, Record};
 use super::scenario::Arrival;
@@ -9,9 +8,11 @@ use forebay_core::intake;
 use forebay_core::report::StepReport;
 use forebay_core::request::{Event, Limits, Origin, Parameters, Request, RequestError};
 use forebay_core::scheduler;
+use forebay_core::scheduler::thermal::Thresholds;
 use forebay_core::units::{Micros, SeqId, TokenId};
 use forebay_turn::control::Tuning;
-use forebay_turn::core;
+use forebay_turn::core::{self, Core};
+use forebay_turn::turn::Turn;
 
 /// The engine that is simulated.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,10 +62,10 @@ pub fn simulate(
     seed: u64,
     progress: &mut dyn FnMut(usize),
 ) -> Measured {
-    let mut run = Run::new(setup, classes, arrivals, seed);
+    let (mut run, mut core) = Run::new(setup, classes, arrivals, seed);
     let mut idle_turns = 0;
     while !run.is_over() {
-        run.turn();
+        core = run.turn(core);
         idle_turns = if run.moved { 0 } else { idle_turns + 1 };
         assert!(idle_turns < IDLE_TURNS, "the engine has work and does none at {:?}", run.now);
         if run.ended - run.told >= 64 {
@@ -79,7 +80,7 @@ pub fn simulate(
 
 struct Run<'a> {
     arrivals: &'a [Arrival],
-    driver: Driver<SimExecutor>,
+    turn: Turn,
     stopwatch: Stopwatch,
     gap: Micros,
     limits: Limits,
@@ -95,15 +96,15 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(setup: &Setup, classes: &[String], arrivals: &'a [Arrival], seed: u64) -> Run<'a> {
+    fn new(setup: &Setup, classes: &[String], arrivals: &'a [Arrival], seed: u64) -> (Run<'a>, Core<SimExecutor>) {
         let stopwatch = Stopwatch::default();
         let executor = SimExecutor::new(setup.cost, seed, stopwatch.clone());
         let tuning = Tuning { intake: setup.intake, scheduler: setup.scheduler };
         let mut measured = Measured::new(classes.to_vec());
         measured.records = arrivals.iter().map(record).collect();
-        Run {
+        let run = Run {
             arrivals,
-            driver: Driver::new(tuning, setup.core(), executor),
+            turn: Turn::new(tuning, Thresholds::default()),
             stopwatch,
             gap: Micros(setup.cost.gap_us.round() as u64),
             limits: Limits::new(setup.scheduler.max_model_len as u32, TokenId::MAX, 1),
@@ -114,41 +115,45 @@ impl<'a> Run<'a> {
             moved: false,
             depth_every: Micros(1_000),
             measured,
-        }
+        };
+        (run, Core::new(setup.core(), executor))
     }
 
     fn is_over(&self) -> bool {
         self.next == self.arrivals.len() && self.ended == self.arrivals.len()
     }
 
-    fn turn(&mut self) {
+    /// Once around the circle of [`Turn`], as the live loop goes: what arrives while a step runs is heard before it ends.
+    fn turn(&mut self, mut core: Core<SimExecutor>) -> Core<SimExecutor> {
         self.moved = false;
         self.hear(self.now);
-        let settled = self.driver.settle(self.now);
-        for seq in settled.expired {
+        for (seq, _) in self.turn.on_home(&mut core, self.now).ended {
             self.end(seq, End::Failed, self.now);
         }
         self.note_depth();
-        match self.driver.plan(self.now) {
-            Some(plan) => {
-                self.moved = true;
-                let report = self.driver.execute(plan, self.now);
-                let elapsed = self.stopwatch.take();
-                let over = self.now + self.gap + elapsed;
-                self.hear(over);
-                self.now = over;
-                self.driver.returned(&report, elapsed, over);
-                self.deliver(&report);
-            }
-            None => self.sleep(),
+        let Some(plan) = self.turn.next_plan(&mut core, self.now) else {
+            self.sleep();
+            return core;
+        };
+        self.moved = true;
+        self.turn.on_step(&plan, self.now);
+        let (mut core, report) = core.execute(plan, self.now);
+        let elapsed = self.stopwatch.take();
+        let over = self.now + self.gap + elapsed;
+        self.hear(over);
+        self.now = over;
+        self.turn.on_report(&mut core, report, elapsed);
+        if let Some(report) = self.turn.take_report(over) {
+            self.deliver(&report);
         }
+        core
     }
 
     /// Until the next arrival or timer.
     fn sleep(&mut self) {
         let arrival = self.arrivals.get(self.next).map(|arrival| arrival.at);
         // A timer that is due already must not stop time.
-        let timer = self.driver.wake_at(self.now).map(|at| at.max(self.now + Micros(1)));
+        let timer = self.turn.next_wake(self.now).map(|at| at.max(self.now + Micros(1)));
         match arrival.into_iter().chain(timer).min() {
             Some(next) => self.now = self.now.max(next),
             None => assert!(self.is_over(), "nothing runs, nothing is due, and requests are open"),
@@ -161,9 +166,8 @@ impl<'a> Run<'a> {
             let seq = SeqId(self.next as u64);
             self.next += 1;
             self.moved = true;
-            let heard =
-                request(seq, arrival, &self.limits).and_then(|request| self.driver.submit(vec![request], arrival.at));
-            if heard.is_err() {
+            let request = request(seq, arrival, &self.limits);
+            if request.and_then(|request| self.turn.on_submit(vec![request], arrival.at)).is_err() {
                 self.end(seq, End::Refused, arrival.at);
             }
         }
@@ -199,7 +203,7 @@ impl<'a> Run<'a> {
             });
             self.depth_every = Micros(self.depth_every.0 * 2);
         }
-        let snapshot = self.driver.inbox().snapshot();
+        let snapshot = self.turn.inbox().snapshot();
         let (queued, running) = (snapshot.queued + snapshot.waiting, snapshot.running);
         self.measured.depths.push(Depth { at: self.now, queued, running });
     }

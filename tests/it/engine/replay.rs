@@ -3,7 +3,7 @@
 use forebay_core::units::{Micros, TokenId};
 use forebay_sim::replay::replay;
 use forebay_turn::control::{Change, Group, Value};
-use forebay_turn::tape::Entry;
+use forebay_turn::decision_log::Entry;
 
 use crate::support::rig::{Setup, collect, request_of, storyteller, submit};
 
@@ -16,7 +16,7 @@ fn select(group: Group, name: &str) -> Change {
 }
 
 /// Requests of many lengths, some abandoned, in a pool that is too small for them, while strategies, policies and limits
-/// change. The tape, and what it takes to make the same engine again.
+/// change. The log, and what it takes to make the same engine again.
 async fn recorded() -> (Vec<Entry>, forebay_turn::control::Tuning, forebay_turn::core::Config) {
     let mut rig = storyteller(Setup {
         num_blocks: 32,
@@ -53,16 +53,10 @@ async fn recorded() -> (Vec<Entry>, forebay_turn::control::Tuning, forebay_turn:
             collect(receiver).await.end.expect("an end");
         }
     }
-    let confirmed = rig
-        .metrics
-        .render(0)
-        .lines()
-        .find_map(|line| line.strip_prefix(r#"forebay_plans_ahead_total{fate="confirmed"} "#)?.parse::<f64>().ok());
-    assert!(confirmed > Some(100.0), "plans made while a step ran are on the tape like any other: {confirmed:?}");
-    let (tuning, config, mut tape) = (rig.tuning.clone(), rig.config, rig.tape.take().expect("a tape"));
+    let (tuning, config, mut log) = (rig.tuning.clone(), rig.config, rig.log.take().expect("a log"));
     rig.join().await;
     let mut entries = Vec::new();
-    while let Some(entry) = tape.recv().await {
+    while let Some(entry) = log.recv().await {
         entries.push(entry);
     }
     (entries, tuning, config)
@@ -70,18 +64,18 @@ async fn recorded() -> (Vec<Entry>, forebay_turn::control::Tuning, forebay_turn:
 
 #[tokio::test]
 async fn the_simulator_decides_what_the_live_loop_decided() {
-    let (tape, tuning, config) = recorded().await;
-    let aborted = tape.iter().filter(|entry| matches!(entry, Entry::Aborted { .. })).count();
+    let (log, tuning, config) = recorded().await;
+    let aborted = log.iter().filter(|entry| matches!(entry, Entry::Aborted { .. })).count();
     let preempted =
         |entry: &Entry| matches!(entry, Entry::Planned { plan: Some(plan), .. } if !plan.preempted.is_empty());
     assert!(aborted > 0, "nobody left");
-    assert!(tape.iter().any(preempted), "the pool was never too small");
-    let replayed = replay(&tape, tuning.clone(), config).unwrap_or_else(|difference| panic!("{difference:#?}"));
+    assert!(log.iter().any(preempted), "the pool was never too small");
+    let replayed = replay(&log, tuning.clone(), config).unwrap_or_else(|difference| panic!("{difference:#?}"));
     assert!(replayed.releases >= 8 && replayed.plans > 100, "{replayed:?}");
 
-    // The comparison compares: another decision on the tape is found where it is.
-    let at = tape.iter().rposition(|entry| matches!(entry, Entry::Planned { plan: Some(_), .. })).expect("a plan");
-    let mut other = tape.clone();
+    // The comparison compares: another decision on the log is found where it is.
+    let at = log.iter().rposition(|entry| matches!(entry, Entry::Planned { plan: Some(_), .. })).expect("a plan");
+    let mut other = log.clone();
     let Entry::Planned { plan: Some(plan), .. } = &mut other[at] else { unreachable!() };
     plan.chunks[0].1.end += 1;
     assert_eq!(replay(&other, tuning, config).expect_err("a difference").at, at);

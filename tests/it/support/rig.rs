@@ -12,15 +12,15 @@ use forebay_core::scheduler::{self, Preemption, Speculative};
 use forebay_core::units::{Micros, SeqId, TokenId};
 use forebay_engine::forward::Forward;
 use forebay_engine::heartbeat::Heartbeat;
-use forebay_engine::home::{Home, HomeParts};
+use forebay_engine::loop_state::{LoopParts, LoopState};
 use forebay_engine::metrics::Metrics;
 use forebay_engine::permit::Gate;
 use forebay_engine::{EngineHandle, run};
 use forebay_model::{DeviceChoice, LoadOptions, Source};
 use forebay_turn::control::Tuning;
 use forebay_turn::core::{Config, Core};
+use forebay_turn::decision_log::Entry;
 use forebay_turn::executor::Executor;
-use forebay_turn::tape::Entry;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -35,7 +35,7 @@ pub struct Rig<E: Executor = Forward> {
     pub heartbeat: Arc<Heartbeat>,
     pub metrics: Arc<Metrics>,
     /// What the loop heard and decided, where [`Setup::record`] says so.
-    pub tape: Option<mpsc::Receiver<Entry>>,
+    pub log: Option<mpsc::Receiver<Entry>>,
     pub tuning: Tuning,
     pub config: Config,
 }
@@ -54,7 +54,7 @@ pub struct Setup {
     pub overlap: bool,
     pub policy: PolicyKind,
     pub max_stall: Option<Micros>,
-    /// Entries of the tape.
+    /// Entries of the log.
     pub record: Option<usize>,
     pub device: DeviceChoice,
 }
@@ -122,7 +122,7 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
     let intake = intake::Config { capacity, ..intake::Config::default() };
     let gate = Gate::new(capacity);
     let tuning = Tuning { intake, scheduler };
-    let mut home = Home::new(HomeParts {
+    let mut state = LoopState::new(LoopParts {
         tuning: tuning.clone(),
         thermal: Thresholds::default(),
         gate: gate.clone(),
@@ -132,9 +132,9 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
     })
     .overlapping(setup.overlap);
     let (sender, commands) = mpsc::channel(256);
-    let tape = setup.record.map(|most| home.record(most));
-    let task = tokio::spawn(run::run(core, home, commands));
-    Rig { handle: EngineHandle::new(sender, gate), task, heartbeat, metrics, tape, tuning, config }
+    let log = setup.record.map(|most| state.record(most));
+    let task = tokio::spawn(run::run(core, state, commands));
+    Rig { handle: EngineHandle::new(sender, gate), task, heartbeat, metrics, log, tuning, config }
 }
 
 impl<E: Executor> Rig<E> {

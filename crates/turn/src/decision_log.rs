@@ -1,7 +1,7 @@
-//! What a loop heard and decided, in order, for the simulator to do again. Pure.
+//! What a loop was told and decided, in order, for the simulator to do again. Pure.
 //!
-//! Off unless [`super::home::Home::record`] was called. Entries hold requests as they came, prompts included: a tape is for
-//! tests and debugging, and stays in memory.
+//! Off unless a loop is asked to record. Entries hold requests as they came, prompts included: a decision log is for tests and
+//! debugging, and stays in memory.
 
 use std::ops::Range;
 
@@ -26,24 +26,24 @@ pub enum Entry {
     },
     Paused,
     Resumed,
-    /// At once.
+    /// All at once.
     Changed(Vec<Change>),
     /// The core was home; who was released, in order, and in which batch.
     Settled {
         now: Micros,
         batch: Option<(u64, Vec<SeqId>)>,
     },
-    /// What was to be computed, planned ahead or not; nothing when there was nothing to do.
+    /// What was to be computed; nothing when there was nothing to do.
     Planned {
         now: Micros,
         plan: Option<Planned>,
     },
-    /// What it brought.
+    /// What the step brought.
     Stepped {
         elapsed: Micros,
         outcomes: Vec<(SeqId, Outcome)>,
     },
-    /// The clients heard of it: beside the next step, or before.
+    /// The driver took the report to the clients: beside the next step, or before. Not where a settlement took it.
     Delivered {
         now: Micros,
     },

@@ -1,16 +1,14 @@
-//! A request that comes while batches run, from the queue to the recorded plans: no clock, no model.
+//! Turns from the queue to the recorded plans: no clock, no model.
 
-use super::control::Tuning;
-use super::core::{Config, Core};
-use super::executor::{ExecuteError, Executor};
-use super::inbox::Inbox;
+use super::*;
+use crate::control::{Group, Value};
+use crate::core::Config;
+use crate::executor::ExecuteError;
 use forebay_core::intake;
-use forebay_core::request::{Event, Limits, Parameters, Priority, Request};
+use forebay_core::request::{Limits, Parameters, Priority};
 use forebay_core::scheduler::policy::PolicyConfig;
-use forebay_core::scheduler::thermal::Thresholds;
 use forebay_core::scheduler::{self, Preemption, Speculative};
 use forebay_core::step::{Outcome, Sampled, StepBatch, StepOutput};
-use forebay_core::units::{Micros, SeqId};
 
 /// Draws the same token always.
 struct Same;
@@ -35,9 +33,11 @@ fn request(seq: u64, priority: Priority, prompt: usize, output: i64) -> Request 
     checked.into_requests(vec![5; prompt], &[], &limits, || SeqId(seq)).expect("fits").requests.remove(0)
 }
 
+/// The smallest driver: virtual time that stands still unless a test moves it.
 struct Loop {
-    inbox: Inbox,
+    turn: Turn,
     core: Option<Core<Same>>,
+    now: Micros,
     /// By step: which sequences computed how many tokens.
     plans: Vec<Vec<(u64, usize)>>,
     ended: Vec<u64>,
@@ -60,42 +60,46 @@ impl Loop {
         let config = Config { scheduler, num_blocks: 64, block_size: 16, multi_step_count: 1 };
         let tuning = Tuning { intake: intake::Config::default(), scheduler };
         Loop {
-            inbox: Inbox::new(tuning, Thresholds::default()),
+            turn: Turn::new(tuning, Thresholds::default()),
             core: Some(Core::new(config, Same)),
+            now: Micros::ZERO,
             plans: Vec::new(),
             ended: Vec::new(),
         }
     }
 
     fn submit(&mut self, request: Request) {
-        self.inbox.submit(vec![request], Micros::ZERO).expect("there is room");
+        self.turn.on_submit(vec![request], self.now).expect("there is room");
     }
 
     /// A turn of the loop; false if there was nothing to do.
     fn step(&mut self) -> bool {
+        let stepped = self.step_undelivered();
+        self.deliver();
+        stepped
+    }
+
+    /// The same, whose report is not taken.
+    fn step_undelivered(&mut self) -> bool {
         let mut core = self.core.take().expect("it is home");
-        self.inbox.note(core.view());
-        if let Some(batch) = self.inbox.release(Micros::ZERO, None) {
-            core.admit(batch.released.into_iter().map(|released| released.request).collect());
-        }
-        let Some(plan) = core.plan(Micros::ZERO) else {
+        let settlement = self.turn.on_home(&mut core, self.now);
+        self.ended.extend(settlement.ended.iter().map(|(seq, _)| seq.0));
+        let Some(plan) = self.turn.next_plan(&mut core, self.now) else {
             self.core = Some(core);
             return false;
         };
         self.plans.push(plan.chunks.iter().map(|chunk| (chunk.seq.0, chunk.tokens.len())).collect());
-        let (core, report) = core.execute(plan, Micros::ZERO);
-        for (seq, event) in report.events {
-            match event {
-                Event::Token(_) => self.inbox.generated(seq),
-                Event::Admitted { .. } | Event::Embedded(_) => {}
-                Event::Finished(_) | Event::Failed(_) => {
-                    self.inbox.ended(seq);
-                    self.ended.push(seq.0);
-                }
-            }
-        }
+        self.turn.on_step(&plan, self.now);
+        let (mut core, report) = core.execute(plan, self.now);
+        self.turn.on_report(&mut core, report, Micros::ZERO);
         self.core = Some(core);
         true
+    }
+
+    fn deliver(&mut self) {
+        let events = self.turn.take_report(self.now).map_or(Vec::new(), |report| report.events);
+        let ended = |(seq, event): &(SeqId, Event)| matches!(event, Event::Finished(_)).then_some(seq.0);
+        self.ended.extend(events.iter().filter_map(ended));
     }
 }
 
@@ -137,4 +141,63 @@ fn as_many_requests_as_there_are_seats_put_batches_off_and_no_longer() {
     assert!(engine.plans.last().expect("a plan").iter().all(|(seq, _)| *seq < 100), "{:?}", engine.plans);
     while engine.step() {}
     assert_eq!(engine.ended.len(), 6);
+}
+
+#[test]
+fn what_a_sequence_had_in_time_is_told_before_its_deadline_ends_it() {
+    let mut engine = Loop::new(2, 64);
+    let deadline = |seq: u64, after_ms: i64| {
+        let asked = Parameters { max_tokens: Some(50), deadline_ms: Some(after_ms), ..Parameters::default() };
+        let limits = Limits::new(1_024, 256, 8);
+        let checked = asked.check(&limits, 0).expect("in range");
+        checked.into_requests(vec![5; 8], &[], &limits, || SeqId(seq)).expect("fits").requests.remove(0)
+    };
+    engine.submit(deadline(1, 10));
+    assert!(engine.step_undelivered());
+    engine.now = Micros::from_millis(20);
+    let settlement = engine.turn.on_home(engine.core.as_mut().expect("home"), engine.now);
+    let report = settlement.report.expect("it was not taken");
+    assert!(report.events.iter().any(|(seq, event)| *seq == SeqId(1) && matches!(event, Event::Token(_))));
+    assert!(matches!(settlement.ended[..], [(SeqId(1), RequestError::Timeout { .. })]), "{:?}", settlement.ended);
+    assert!(engine.turn.take_report(engine.now).is_none(), "it is given away once");
+    assert_eq!(engine.turn.ttft().last(), Some(Micros::from_millis(20)), "when its client could read it");
+}
+
+#[test]
+fn commands_between_any_two_calls_wait_for_the_core_or_act_on_the_queue_at_once() {
+    let mut engine = Loop::new(1, 64);
+    (0..3).for_each(|seq| engine.submit(request(seq, Priority::Normal, 8, 20)));
+    assert!(engine.step());
+    // One runs, two are queued; while the step is away one of each is aborted.
+    let mut core = engine.core.take().expect("home");
+    let plan = engine.turn.next_plan(&mut core, engine.now).expect("one runs");
+    engine.turn.on_step(&plan, engine.now);
+    engine.turn.on_abort(SeqId(0));
+    engine.turn.on_abort(SeqId(1));
+    assert_eq!(engine.turn.inbox().snapshot().queued, 1, "the queue obeys at once");
+    let changes = [Change {
+        group: Group::Limits,
+        name: None,
+        values: vec![("max_num_batched_tokens".into(), Value::Number(4.0))],
+    }];
+    engine.turn.on_change(&changes, None).expect("within the start");
+    let (mut core, report) = core.execute(plan, engine.now);
+    engine.turn.on_report(&mut core, report, Micros::ZERO);
+    assert!(!core.is_idle(), "the core obeys when it is home");
+    engine.core = Some(core);
+    engine.deliver();
+    assert!(engine.step());
+    assert_eq!(engine.plans.last(), Some(&vec![(2, 4)]), "the seat is free, and the new limit holds");
+
+    engine.turn.on_pause();
+    assert!(!engine.step());
+    engine.turn.on_resume();
+    engine.submit(request(3, Priority::Normal, 8, 2));
+    assert_eq!(engine.turn.on_drain(), [SeqId(3)]);
+    assert_eq!(
+        engine.turn.on_submit(vec![request(4, Priority::Normal, 8, 2)], engine.now),
+        Err(RequestError::ShuttingDown)
+    );
+    while engine.step() {}
+    assert_eq!(engine.ended, [2]);
 }

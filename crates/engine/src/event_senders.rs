@@ -1,5 +1,5 @@
-//! The clients' ends: one event channel per sequence, with room for everything it can ever say, so that delivering never
-//! waits and a slow client costs bounded memory.
+//! The sending ends of the clients' event channels: one per sequence, with room for everything it can ever say, so that
+//! delivering never waits and a slow client costs bounded memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -16,8 +16,8 @@ use super::permit::Permit;
 /// Channels of queued requests that are looked at in one turn of the loop: a turn must not take longer when more wait.
 const QUEUED_PER_TURN: usize = 256;
 
-/// An open channel and what its latency metrics need.
-struct Outlet {
+/// An open channel, and what the latency metrics of its sequence need.
+struct EventSender {
     events: mpsc::Sender<Event>,
     submitted: Micros,
     last_token: Option<Micros>,
@@ -46,17 +46,16 @@ pub struct Opening {
     pub adapter: Option<AdapterUse>,
 }
 
-/// What happened to a sequence beside what its client hears.
+/// What an event was to its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// So long after it was submitted.
+pub enum Sent {
     Admitted,
-    FirstToken(Micros),
+    FirstToken,
     NextToken,
-    Ended,
+    End,
 }
 
-impl Outlet {
+impl EventSender {
     fn life(&self, now: Micros) -> Life {
         let since = |at: Micros| at.since(self.submitted);
         Life {
@@ -72,18 +71,18 @@ impl Outlet {
 
 /// All sequences that were acknowledged and have not ended, queued ones included.
 #[derive(Default)]
-pub struct Outlets {
-    open: BTreeMap<SeqId, Outlet>,
+pub struct EventSenders {
+    open: BTreeMap<SeqId, EventSender>,
     /// Those that have left the queue.
     seated: BTreeSet<SeqId>,
-    /// Where [`Outlets::gone`] stopped looking.
+    /// Where [`EventSenders::disconnected`] stopped looking.
     looked_at: SeqId,
 }
 
-impl Outlets {
+impl EventSenders {
     pub fn open(&mut self, seq: SeqId, opening: Opening, now: Micros) {
         let Opening { events, permit, predicted, prompt_tokens, max_tokens, adapter } = opening;
-        let outlet = Outlet {
+        let sender = EventSender {
             events,
             submitted: now,
             last_token: None,
@@ -97,25 +96,25 @@ impl Outlets {
             generated: 0,
             adapter,
         };
-        self.open.insert(seq, outlet);
+        self.open.insert(seq, sender);
     }
 
     /// The sequence has left the queue: its place is free.
     pub fn seated(&mut self, seq: SeqId, now: Micros) {
-        if let Some(outlet) = self.open.get_mut(&seq) {
-            outlet.permit = None;
-            outlet.released = Some(now);
+        if let Some(sender) = self.open.get_mut(&seq) {
+            sender.permit = None;
+            sender.released = Some(now);
             self.seated.insert(seq);
         }
     }
 
     /// What was decided for a sequence may have brought its prompt further.
     pub fn decided(&mut self, seq: SeqId, decision: &Decision, metrics: &Metrics) {
-        let Some(outlet) = self.open.get_mut(&seq) else { return };
+        let Some(sender) = self.open.get_mut(&seq) else { return };
         match *decision {
-            Decision::Admitted { cached_tokens, .. } => metrics.prompt_cached(outlet.prompt.found(cached_tokens)),
+            Decision::Admitted { cached_tokens, .. } => metrics.prompt_cached(sender.prompt.found(cached_tokens)),
             Decision::Prefill { from, to } => {
-                let (new, again) = outlet.prompt.computed(from as usize, to as usize);
+                let (new, again) = sender.prompt.computed(from as usize, to as usize);
                 metrics.prompt_computed(new, again);
             }
             _ => {}
@@ -123,51 +122,51 @@ impl Outlets {
     }
 
     /// Sends one event. `None` when the sequence is not open. One whose client has gone stays open here until
-    /// [`Outlets::gone`] finds it.
-    pub fn send(&mut self, seq: SeqId, event: Event, now: Micros, metrics: &Metrics) -> Option<Heard> {
-        let outlet = self.open.get_mut(&seq)?;
-        let heard = match &event {
+    /// [`EventSenders::disconnected`] finds it.
+    pub fn send(&mut self, seq: SeqId, event: Event, now: Micros, metrics: &Metrics) -> Option<Sent> {
+        let sender = self.open.get_mut(&seq)?;
+        let sent = match &event {
             Event::Admitted { .. } => {
-                outlet.adapter.iter_mut().for_each(AdapterUse::seated);
-                Heard::Admitted
+                sender.adapter.iter_mut().for_each(AdapterUse::seated);
+                Sent::Admitted
             }
             Event::Token(_) | Event::Embedded(_) => {
-                outlet.generated += 1;
-                outlet.first_token.get_or_insert(now);
-                match outlet.last_token.replace(now) {
+                sender.generated += 1;
+                sender.first_token.get_or_insert(now);
+                match sender.last_token.replace(now) {
                     None => {
-                        let ttft = now.since(outlet.submitted);
-                        metrics.first_token(ttft, outlet.predicted.map(|at| at.since(outlet.submitted)), now);
-                        Heard::FirstToken(ttft)
+                        let ttft = now.since(sender.submitted);
+                        metrics.first_token(ttft, sender.predicted.map(|at| at.since(sender.submitted)), now);
+                        Sent::FirstToken
                     }
                     Some(before) => {
                         metrics.next_token(now.since(before), now);
-                        Heard::NextToken
+                        Sent::NextToken
                     }
                 }
             }
             Event::Finished(reason) => {
                 let completed = *reason != FinishReason::Abort;
-                metrics.prompt_ended(outlet.prompt.missing(), completed);
+                metrics.prompt_ended(sender.prompt.missing(), completed);
                 if completed {
-                    metrics.lived(&outlet.life(now));
+                    metrics.lived(&sender.life(now));
                 }
-                metrics.finished(*reason, now.since(outlet.submitted), now);
-                Heard::Ended
+                metrics.finished(*reason, now.since(sender.submitted), now);
+                Sent::End
             }
             Event::Failed(_) => {
-                metrics.prompt_ended(outlet.prompt.missing(), false);
+                metrics.prompt_ended(sender.prompt.missing(), false);
                 metrics.failed();
-                Heard::Ended
+                Sent::End
             }
         };
         // Closed means that the client has gone. Full cannot be: the channel holds all tokens and the end.
-        let _ = outlet.events.try_send(event);
-        if heard == Heard::Ended {
+        let _ = sender.events.try_send(event);
+        if sent == Sent::End {
             self.open.remove(&seq);
             self.seated.remove(&seq);
         }
-        Some(heard)
+        Some(sent)
     }
 
     /// All that are open, in no order that matters.
@@ -177,15 +176,15 @@ impl Outlets {
 
     /// Sequences whose client no longer listens: to be aborted within this turn of the loop. All those that have left the
     /// queue, and of the queued ones the next few.
-    pub fn gone(&mut self) -> Vec<SeqId> {
-        let closed = |seq: &SeqId| self.open.get(seq).is_some_and(|outlet| outlet.events.is_closed());
+    pub fn disconnected(&mut self) -> Vec<SeqId> {
+        let closed = |seq: &SeqId| self.open.get(seq).is_some_and(|sender| sender.events.is_closed());
         let mut gone: Vec<SeqId> = self.seated.iter().copied().filter(closed).collect();
         let after = self.open.range((Bound::Excluded(self.looked_at), Bound::Unbounded));
         let next = after.chain(self.open.range(..=self.looked_at)).take(QUEUED_PER_TURN);
         let mut last = self.looked_at;
-        for (&seq, outlet) in next {
+        for (&seq, sender) in next {
             last = seq;
-            if outlet.permit.is_some() && outlet.events.is_closed() {
+            if sender.permit.is_some() && sender.events.is_closed() {
                 gone.push(seq);
             }
         }
@@ -204,22 +203,22 @@ mod tests {
     fn who_left_the_queue_is_seen_at_once_and_who_waits_within_a_few_turns() {
         let count = 3 * QUEUED_PER_TURN + 1;
         let gate = Gate::new(Capacity { requests: count, tokens: count });
-        let mut outlets = Outlets::default();
+        let mut senders = EventSenders::default();
         let mut clients = Vec::new();
         for seq in 0..count {
             let (events, client) = mpsc::channel(4);
             let permit = gate.enter(1, 1, 0.5).unwrap();
             let opening = Opening { events, permit, predicted: None, prompt_tokens: 1, max_tokens: 1, adapter: None };
-            outlets.open(SeqId(seq as u64), opening, Micros::ZERO);
+            senders.open(SeqId(seq as u64), opening, Micros::ZERO);
             clients.push(client);
         }
         let last = SeqId(count as u64 - 1);
-        outlets.seated(last, Micros::ZERO);
-        assert_eq!(outlets.gone(), vec![]);
+        senders.seated(last, Micros::ZERO);
+        assert_eq!(senders.disconnected(), vec![]);
         drop(clients);
         let mut seen = BTreeSet::new();
         for _ in 0..4 {
-            let gone = outlets.gone();
+            let gone = senders.disconnected();
             assert!(gone.contains(&last) && gone.len() <= QUEUED_PER_TURN + 1);
             seen.extend(gone);
         }
