@@ -18,6 +18,7 @@ mod ahead;
 mod background;
 mod blocks;
 mod budget;
+mod config;
 mod cost;
 mod outlook;
 mod plan;
@@ -25,6 +26,7 @@ mod planning;
 pub mod policy;
 mod preempt;
 mod sequence;
+mod settings;
 mod speculate;
 mod views;
 
@@ -37,6 +39,7 @@ use crate::units::{Micros, SeqId};
 
 pub use ahead::PlannedAhead;
 use blocks::Actual;
+pub use config::Config;
 pub use cost::{StepCost, StepLoad};
 pub use outlook::Outlook;
 pub use plan::{Chunk, Found, StepPlan};
@@ -45,45 +48,10 @@ pub use policy::thermal;
 pub use policy::{PolicyConfig, PolicyConfigError, PolicyExecutor, PolicyKind};
 pub use preempt::Preemption;
 use sequence::{Advance, Running, Waiting};
+pub use settings::{settings, thermal_settings};
 pub use speculate::Speculative;
 use thermal::Level;
 pub use views::Backlog;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// Seats: sequences that may run at once.
-    pub max_num_seqs: usize,
-    /// Tokens that one step may compute.
-    pub max_num_batched_tokens: usize,
-    /// Prompt and completion together. One sequence of this length must fit the block pool.
-    pub max_model_len: usize,
-    pub preemption: Preemption,
-    pub policy: PolicyConfig,
-    /// How long prefills may keep decoding sequences waiting for their next token.
-    pub max_stall: Option<Micros>,
-    /// Whether blocks of earlier sequences are used again by those that begin in the same way.
-    pub prefix_caching: bool,
-    /// Whether decodes carry guesses at how they go on.
-    pub speculative: Speculative,
-    /// Each prompt is computed in one step, as encoders need it. A step then has room for the longest one, whatever
-    /// `max_num_batched_tokens` says, and nothing is kept for others.
-    pub whole_prompts: bool,
-}
-
-impl Config {
-    /// Tokens that one step may hold.
-    fn step_tokens(&self) -> usize {
-        if self.whole_prompts {
-            self.max_num_batched_tokens.max(self.max_model_len)
-        } else {
-            self.max_num_batched_tokens
-        }
-    }
-
-    fn assert_sound(&self) {
-        assert!(self.max_num_seqs > 0 && self.max_num_batched_tokens > 0, "a step needs a seat and a token");
-    }
-}
 
 #[derive(Debug)]
 pub struct Scheduler {
