@@ -88,7 +88,7 @@ pub fn serve(loaded: Loaded, runtime: Runtime, serving: Serving) -> Result<End, 
         origins: config.server.origins.as_deref().map(api::Origins::of),
         store: store.clone(),
         batches: Arc::default(),
-        max_file_bytes: config.max_file_bytes,
+        max_file_bytes: config.uploads.max_file_bytes,
         proxies: api::Proxies {
             trusted: config.server.trusted_proxies.clone(),
             objectives: config.server.objectives.clone().into(),

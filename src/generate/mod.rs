@@ -30,7 +30,7 @@ use forebay_core::units::{SeqId, TokenId};
 use forebay_engine::permit::Permit;
 use forebay_engine::workers::Pool;
 use forebay_text::TemplateOptions;
-use forebay_text::grammar::{GrammarSpec, TaggedCalls};
+use forebay_text::grammar::{GrammarConfig, GrammarSpec, TaggedCalls};
 use forebay_text::{
     ChatTemplate, ContentGuard, ParserChoice, ParserChoices, ReasoningFamily, Tokenizer, ToolFamily, ToolsIn,
     detokenize,
@@ -38,7 +38,6 @@ use forebay_text::{
 
 pub use embedding::{Embedded, Embeddings, normalised, similarity};
 pub use generation::{Effective, Generation, Started};
-pub use grammars::GrammarConfig;
 pub use prepare::AddSpecial;
 pub use raw::{Prompt, RawGrammar, RawRequest};
 

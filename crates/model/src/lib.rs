@@ -30,6 +30,7 @@ mod lora;
 mod options;
 mod rope;
 mod sentence;
+mod settings;
 mod spec;
 mod weights;
 
@@ -57,6 +58,7 @@ pub use gguf::{Written, quantize};
 pub use inspect::{Format, Inspection, TypeShare, inspect};
 pub use load::{ChatFiles, LoadedModel, Source, TokenizerSource, load};
 pub use options::{DEFAULT_KV_DTYPE, DeviceChoice, Dtype, LoadFormat, LoadOptions};
+pub use settings::settings;
 pub use spec::{
     Activation, Bias, DecoderSpec, Experts, LayerSpec, NormPlacement, QkNorm, Rope, RopeScaling, Scales, Spec,
 };

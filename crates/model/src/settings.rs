@@ -49,9 +49,7 @@ fn computing() -> [Row; 4] {
             .help("what a device computes in; auto is the checkpoint's type, bf16 if quantised"),
         Setting::new("model.cuda_graphs", |o: &mut LoadOptions| &mut o.cuda_graphs)
             .help("record decode steps and play them back, on CUDA; never run by us"),
-        Setting::new("model.seed", |o: &mut LoadOptions| &mut o.seed)
-            .whole(0..=u64::MAX >> 1)
-            .help("of dummy weights"),
+        Setting::new("model.seed", |o: &mut LoadOptions| &mut o.seed).whole(0..=u64::MAX >> 1).help("of dummy weights"),
     ]
 }
 
@@ -68,6 +66,8 @@ fn sequences() -> [Row; 2] {
             [("auto", None)].into_iter().chain(dtypes),
         )
         .flag("kv-dtype")
-        .help("how keys and values are kept; auto is f16 on the CPU, elsewhere what is computed in; q8_0 is for the CPU"),
+        .help(
+            "how keys and values are kept; auto is f16 on the CPU, elsewhere what is computed in; q8_0 is for the CPU",
+        ),
     ]
 }

@@ -84,7 +84,8 @@ impl std::fmt::Display for Value {
 }
 
 static KNOBS: LazyLock<Vec<Knob>> = LazyLock::new(|| {
-    let scheduler = scheduler::settings().into_iter().map(|row| row.within(|t: &Tuning| &t.scheduler, |t| &mut t.scheduler));
+    let scheduler =
+        scheduler::settings().into_iter().map(|row| row.within(|t: &Tuning| &t.scheduler, |t| &mut t.scheduler));
     let intake = intake::settings().into_iter().map(|row| row.within(|t: &Tuning| &t.intake, |t| &mut t.intake));
     scheduler.chain(intake).filter(|row| matches!(row.effect, Effect::Tuned(_))).collect()
 });
@@ -133,11 +134,8 @@ impl Group {
 impl Tuning {
     /// A change of each group that makes another tuning into this one.
     pub fn changes(&self) -> Vec<Change> {
-        let change = |group: Group| Change {
-            group,
-            name: self.selected(group).map(str::to_owned),
-            values: self.values(group),
-        };
+        let change =
+            |group: Group| Change { group, name: self.selected(group).map(str::to_owned), values: self.values(group) };
         Group::ALL.map(change).into()
     }
 
@@ -211,11 +209,8 @@ impl Tuning {
         let selected = self.selected(group).zip(before.selected(group)).filter(|(to, from)| to != from);
         let name = selected.map(|(to, from)| Changed { what: group.what().into(), from: from.into(), to: to.into() });
         let values = self.values(group).into_iter().zip(before.values(group)).filter(|(to, from)| to != from);
-        let values = values.map(|((name, to), (_, from))| Changed {
-            what: name,
-            from: from.to_string(),
-            to: to.to_string(),
-        });
+        let values =
+            values.map(|((name, to), (_, from))| Changed { what: name, from: from.to_string(), to: to.to_string() });
         name.into_iter().chain(values).collect()
     }
 }

@@ -77,10 +77,8 @@ fn release() -> Vec<Row> {
 /// What a class and a tenant may count on.
 fn classes() -> Vec<Row> {
     let waits = [
-        Setting::new("batching.max_wait_critical_ms", |c: &mut Config| {
-            &mut c.max_waits[Priority::Critical.index()]
-        })
-        .help("released by then whatever the strategy says"),
+        Setting::new("batching.max_wait_critical_ms", |c: &mut Config| &mut c.max_waits[Priority::Critical.index()])
+            .help("released by then whatever the strategy says"),
         Setting::new("batching.max_wait_high_ms", |c: &mut Config| &mut c.max_waits[Priority::High.index()])
             .help("the same for priority high"),
         Setting::new("batching.max_wait_normal_ms", |c: &mut Config| &mut c.max_waits[Priority::Normal.index()])

@@ -83,7 +83,10 @@ impl<C: Clone + Default + 'static> Setting<C> {
         let get = move |config: &C| {
             let value = *field(&mut config.clone());
             // A value without a name, which only code can choose, has no text.
-            named.iter().find(|(_, known)| *known == value).map_or(Value::Unset, |(name, _)| Value::Text((*name).into()))
+            named
+                .iter()
+                .find(|(_, known)| *known == value)
+                .map_or(Value::Unset, |(name, _)| Value::Text((*name).into()))
         };
         let set = move |config: &mut C, value: Value| {
             if let Some((_, chosen)) = choices.iter().find(|(name, _)| Value::Text((*name).into()) == value) {

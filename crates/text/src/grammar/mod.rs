@@ -17,6 +17,7 @@ mod cache;
 mod compiled;
 mod gbnf;
 mod matcher;
+mod settings;
 mod spec;
 mod vocabulary;
 
@@ -27,6 +28,7 @@ use thiserror::Error;
 pub use cache::Cache;
 pub use compiled::Grammar;
 pub use matcher::Matcher;
+pub use settings::{GrammarConfig, settings};
 pub use spec::{GrammarSpec, Naming, TaggedCalls, Tool, Whitespace};
 pub use vocabulary::{Limits, STACK_BYTES, Vocabulary};
 
