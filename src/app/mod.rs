@@ -33,7 +33,7 @@ mod workers;
 
 use crate::config::{Config, Loaded};
 use forebay_clock::Clock;
-use forebay_engine::telemetry::{self, Telemetry};
+use forebay_engine::telemetry::Telemetry;
 use forebay_store::Store;
 
 use http::Serving;

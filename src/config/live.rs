@@ -31,16 +31,18 @@ impl Loaded {
     /// Keys that somebody set to something else than their default.
     pub fn changed_keys(&self) -> Vec<&'static str> {
         let is_default =
-            |name: &str, entry: &Entry| table::find(name).is_some_and(|row| row.default_text() == entry.text.trim());
+            |name: &str, entry: &Entry| table::find(name).is_some_and(|row| row.same(&row.default_text(), &entry.text));
         self.merged.iter().filter(|(name, entry)| !is_default(name, entry)).map(|(name, _)| *name).collect()
     }
 
     /// What `next` says otherwise, by key.
     pub fn differences(&self, next: &Loaded) -> Vec<Difference> {
         let effect = |key: &str| table::find(key).map_or(Effect::Restart, |row| row.effect);
+        let same =
+            |key: &str, from: &Entry, to: &Entry| table::find(key).is_some_and(|row| row.same(&from.text, &to.text));
         let shown = |entry: &Entry| forebay_store::without_password(&entry.text);
         let pairs = self.merged.iter().zip(next.merged.values());
-        let changed = pairs.filter(|((_, from), to)| from.text.trim() != to.text.trim());
+        let changed = pairs.filter(|((key, from), to)| !same(key, from, to));
         let difference = |((key, from), to): ((&&'static str, &Entry), &Entry)| Difference {
             key,
             from: shown(from),

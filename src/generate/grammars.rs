@@ -3,7 +3,6 @@
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
@@ -150,6 +149,8 @@ impl Grammars {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use forebay_text::fixtures;
 

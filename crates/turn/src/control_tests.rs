@@ -1,7 +1,6 @@
 //! Every knob at and beyond its bounds; changes as wholes.
 
 use super::*;
-use forebay_core::units::Micros;
 
 fn start() -> Tuning {
     let scheduler = scheduler::Config { max_model_len: 1024, ..scheduler::Config::default() };

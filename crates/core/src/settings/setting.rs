@@ -285,6 +285,11 @@ impl<C: 'static> Setting<C> {
         (self.set)(config, if off { Value::Unset } else { value })
     }
 
+    /// Whether two texts stand for the same value: `60s` and `1m`.
+    pub fn same(&self, one: &str, other: &str) -> bool {
+        self.kind.parse(one) == self.kind.parse(other)
+    }
+
     /// The kind while the server runs that began with `start`.
     pub fn kind_since(&self, start: &C) -> Kind {
         if self.sized_at_start { self.kind.up_to(&self.value(start)) } else { self.kind.clone() }
