@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tower::ServiceExt;
 
 use super::*;
-use crate::generate::{Embeddings, GeneratorParts, GrammarConfig};
+use crate::generate::{Embeddings, GeneratorParts};
 use forebay_core::intake::Capacity;
 use forebay_core::request::{Event, FinishReason, Limits};
 use forebay_core::step::{Logprobs, Sampled};
@@ -70,7 +70,7 @@ impl Scene {
             aliases: vec!["tiny".into()],
             adapters: Vec::new(),
             parsers: ParserChoices::default(),
-            grammars: GrammarConfig::default(),
+            grammars: forebay_text::grammar::GrammarConfig::default(),
             embeddings: Embeddings { width: 4, ..Embeddings::default() },
         });
         let health = Health::new(workers.clone());

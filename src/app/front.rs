@@ -51,7 +51,7 @@ pub fn front(config: &Config, parts: Parts) -> api::Front {
         origins: config.server.origins.as_deref().map(api::Origins::of),
         store,
         batches: Arc::default(),
-        max_file_bytes: config.max_file_bytes,
+        max_file_bytes: config.uploads.max_file_bytes,
         proxies: api::Proxies {
             trusted: config.server.trusted_proxies.clone(),
             objectives: config.server.objectives.clone().into(),

@@ -26,10 +26,11 @@ mod with {
     pub struct Pending(Option<(Parts, mpsc::Receiver<Told>)>);
 
     pub fn prepare(config: &Config, clock: &Clock) -> (Feed, Pending) {
-        let Some(events) = &config.kv_events else { return (None, Pending(None)) };
+        let events = &config.kv_events;
+        let Some(endpoint) = &events.endpoint else { return (None, Pending(None)) };
         let (sender, receiver) = mpsc::channel(events.queue_size);
         let parts = Parts {
-            endpoint: events.endpoint.clone(),
+            endpoint: endpoint.clone(),
             replay_endpoint: events.replay_endpoint.clone(),
             topic: events.topic.clone(),
             buffer_steps: events.buffer_steps,

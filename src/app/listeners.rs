@@ -36,7 +36,7 @@ pub struct Listeners {
 }
 
 pub fn bind(config: &ServerConfig) -> Result<Listeners, Failure> {
-    let tls = config.tls.as_ref().map(acceptor).transpose().map_err(input)?;
+    let tls = config.tls().as_ref().map(acceptor).transpose().map_err(input)?;
     Ok(Listeners {
         main: address(SocketAddr::new(config.host, config.port))?,
         admin: config.admin_listen.map(address).transpose()?,

@@ -128,8 +128,7 @@ pub fn serve(loaded: Loaded) -> Result<End, Failure> {
     let store = Store::new(config.store.clone());
     runtime.block_on(store.open()).map_err(input)?;
     let keys = keeper::open(&config, &runtime, &store, &clock)?;
-    let spans = telemetry::Config { endpoint: config.tracing.endpoint.clone(), sample: config.tracing.sample };
-    let spans = Telemetry::start(&spans, &clock, runtime.handle()).map_err(input)?;
+    let spans = Telemetry::start(&config.tracing, &clock, runtime.handle()).map_err(input)?;
     let export = spans.as_ref().map(|(_, export, _)| export.clone());
     let workers = workers::start(&config, &clock, export)?;
     // What loading needed is no longer needed.

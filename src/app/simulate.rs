@@ -58,8 +58,8 @@ fn setup(config: &Config, cost: CostModel) -> Setup {
         // Long enough for any scenario; see `Setup::for_lengths`.
         scheduler: engine::scheduler_config(
             config,
-            config.engine.max_model_len.unwrap_or(1) as usize,
-            config.engine.max_num_batched_tokens,
+            config.model.options.context.unwrap_or(1) as usize,
+            config.scheduler.max_num_batched_tokens,
         ),
         block_size: config.kv_cache.block_size,
         num_blocks: None,

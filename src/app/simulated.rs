@@ -66,10 +66,10 @@ pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
     let loaded = forebay_model::load(&Source::Builtin, &LoadOptions::default()).map_err(input)?;
     let tokenizer = Arc::new(engine::tokenizer(&loaded)?);
     let word = tokenizer.encode(WORD, false).map_err(input)?.last().copied().unwrap_or_default();
-    let max_model_len = config.engine.max_model_len.unwrap_or(CONTEXT);
+    let max_model_len = config.model.options.context.unwrap_or(CONTEXT);
     let limits = Limits::new(max_model_len, loaded.model.vocab_size() as u32, tokenizer.max_token_bytes());
     // Blocks hold nothing here, so every seat has all it could use.
-    let blocks = (max_model_len as usize).div_ceil(config.kv_cache.block_size) * config.engine.max_num_seqs;
+    let blocks = (max_model_len as usize).div_ceil(config.kv_cache.block_size) * config.scheduler.max_num_seqs;
     let core = engine::core_config(config, blocks, max_model_len as usize, config.workers.simulated.max_batch_tokens);
     let (cost, seeds) = (cost(&config.workers.simulated), AtomicU64::new(config.model.options.seed));
     let executor = move || {

@@ -8,7 +8,7 @@ use forebay_core::units::{SeqId, TokenId};
 use forebay_engine::permit::Permit;
 use forebay_engine::workers::Pool;
 use forebay_text::TemplateOptions;
-use forebay_text::grammar::{GrammarSpec, TaggedCalls};
+use forebay_text::grammar::{GrammarConfig, GrammarSpec, TaggedCalls};
 use forebay_text::{
     ChatTemplate, ContentGuard, ParserChoice, ParserChoices, ReasoningFamily, Tokenizer, ToolFamily, ToolsIn,
     detokenize,
@@ -21,7 +21,7 @@ use super::delta::TopLogprob;
 use super::embedding::Embeddings;
 use super::entropy::{entropy, jitter};
 use super::generation::{Effective, Generation, Started};
-use super::grammars::{GrammarConfig, Grammars};
+use super::grammars::Grammars;
 use super::manner::{Manner, Tools};
 use super::prepare::{self, AddSpecial, Preparer};
 use super::raw::{Prompt, RawGrammar, RawRequest};

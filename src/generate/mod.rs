@@ -29,6 +29,5 @@ pub use delta::{CallBegins, CallDelta, Delta, TextDelta, TokenLogprob, TopLogpro
 pub use embedding::{Embedded, Embeddings, normalised, similarity};
 pub use generation::{Effective, Generation, Started};
 pub use generator::{Admitted, Generator, GeneratorParts};
-pub use grammars::GrammarConfig;
 pub use prepare::AddSpecial;
 pub use raw::{Prompt, RawGrammar, RawRequest};

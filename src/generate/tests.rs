@@ -75,7 +75,7 @@ impl Scene {
             aliases: vec!["tiny".into()],
             adapters: Vec::new(),
             parsers: ParserChoices::default(),
-            grammars: GrammarConfig::default(),
+            grammars: forebay_text::grammar::GrammarConfig::default(),
             embeddings: Embeddings::default(),
         });
         Scene { generator, commands, tokenizer }

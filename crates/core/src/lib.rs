@@ -5,6 +5,7 @@
 //!                          ─▶ scheduler (who computes what in the next step) ─▶ kv (blocks)
 //! step (what crosses to the model and back)      sampling (logits → token)
 //! constraint (what a grammar allows)             report (what happened, for those who watch)
+//! settings (what one row of a table of settings says)
 //! ```
 //! This crate knows no clock, no async, no IO, no tensors and no logs; time and randomness come in as arguments. Its
 //! Cargo.toml has nothing that could bring them. `intake` and `scheduler` do not know each other: `forebay-turn` is where
@@ -35,5 +36,6 @@ pub mod report;
 pub mod request;
 pub mod sampling;
 pub mod scheduler;
+pub mod settings;
 pub mod step;
 pub mod units;

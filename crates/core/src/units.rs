@@ -12,6 +12,11 @@ pub struct Micros(pub u64);
 
 impl Micros {
     pub const ZERO: Micros = Micros(0);
+    pub const MILLISECOND: Micros = Micros(1_000);
+    pub const SECOND: Micros = Micros(1_000_000);
+    pub const MINUTE: Micros = Micros(60 * Micros::SECOND.0);
+    pub const HOUR: Micros = Micros(60 * Micros::MINUTE.0);
+    pub const DAY: Micros = Micros(24 * Micros::HOUR.0);
 
     pub const fn from_millis(millis: u64) -> Micros {
         Micros(millis * 1_000)

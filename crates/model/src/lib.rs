@@ -65,6 +65,7 @@ mod load;
 mod model;
 mod pass;
 mod quantize;
+mod settings;
 mod types;
 mod weights;
 
@@ -80,6 +81,7 @@ pub use load::source::Source;
 pub use load::{LoadedModel, TokenizerSource, load};
 pub use model::Model;
 pub use quantize::{Written, quantize};
+pub use settings::settings;
 pub use types::batch::BatchError;
 pub use types::device::{DeviceError, DeviceMemory};
 pub use types::error::{ForwardError, GgufRule, HeaderRule, LoadError, TensorRule};

@@ -9,23 +9,9 @@ use std::time::Duration;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, install_default_drivers};
 use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection};
 
+use super::config::Config;
 use super::migrations;
 use super::{Location, StoreError};
-
-/// Where a store is, and how large it may become.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    pub location: Location,
-    /// MiB that a SQLite database may have; `None` is as many as the disk.
-    pub max_mib: Option<u32>,
-}
-
-impl Config {
-    /// Gone with the process.
-    pub fn memory() -> Config {
-        Config { location: Location::Memory, max_mib: None }
-    }
-}
 
 /// Who opens a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@
 //! key_records.rs API keys, as digests        usage.rs    what each key has used
 //! check.rs       whether the schema is ours, for `forebay db`
 //! examine.rs     a look from outside
+//! config.rs      which store                      settings.rs  its settings
 //! lead.rs        of several servers on one PostgreSQL, who runs the batches
 //! history.rs     what servers were like, a sample per minute
 //! keys/          API keys in memory: who may ask, and how much      jobs/  the Batch API behind its routes
@@ -36,6 +37,7 @@
 mod audit;
 mod batches;
 mod check;
+mod config;
 mod connect;
 mod error;
 mod examine;
@@ -48,6 +50,7 @@ pub mod keys;
 mod lead;
 mod location;
 mod migrations;
+mod settings;
 mod usage;
 
 use std::sync::Arc;
@@ -59,7 +62,7 @@ use tokio::sync::OnceCell;
 pub use audit::AuditEntry;
 pub use batches::{Batch, BatchStatus, NewBatch};
 pub use check::{SchemaState, Step};
-pub use connect::Config;
+pub use config::Config;
 pub use error::StoreError;
 pub use examine::{Examined, examine};
 pub use files::{FileObject, FileQuery, NewFile, Origin, Part};
@@ -68,6 +71,7 @@ pub use items::{FinishedItem, Item, NewItem, Outcome};
 pub use key_records::KeyRecord;
 pub use lead::Lead;
 pub use location::{Location, without_password};
+pub use settings::{jobs_settings, settings};
 pub use usage::{Grouping, UsageQuery, UsageRow, UsageSum};
 
 use connect::{Opened, User};

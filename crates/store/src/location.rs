@@ -30,6 +30,15 @@ impl Location {
         (!path.is_empty() && !path.contains(['?', '\0'])).then(|| Location::File(path.into()))
     }
 
+    /// As `store.url` spells it, password and all.
+    pub fn spelled(&self) -> String {
+        match self {
+            Location::Memory => "memory".into(),
+            Location::File(path) => format!("sqlite:{}", path.display()),
+            Location::Postgres(url) => url.clone(),
+        }
+    }
+
     /// As sqlx takes it.
     pub(super) fn url(&self) -> String {
         match self {

@@ -1,14 +1,16 @@
-//! What an operator may change while the engine runs, as one table of knobs. Pure.
+//! What an operator may change while the engine runs: the live rows of the intake's and the scheduler's tables. Pure.
 //!
-//! A change is checked as a whole against the table and the envelope, and then taken as a whole: after an error nothing
+//! A change is checked as a whole against the rows and the envelope, and then taken as a whole: after an error nothing
 //! has changed.
 
+use std::sync::LazyLock;
+
 use forebay_core::intake::{self, StrategyKind};
-use forebay_core::request::{Priority, RequestError};
+use forebay_core::request::RequestError;
 use forebay_core::scheduler;
 use forebay_core::scheduler::policy::PolicyKind;
 use forebay_core::scheduler::thermal::{Level, Thresholds};
-use forebay_core::units::Micros;
+use forebay_core::settings::{self, Effect, Kind, Setting};
 
 /// Everything that is in force and may be changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,30 +31,6 @@ pub enum Group {
 pub enum Value {
     Number(f64),
     Bool(bool),
-}
-
-/// One thing that can be changed.
-pub struct Knob {
-    /// As the configuration key's last part.
-    pub name: &'static str,
-    pub group: Group,
-    kind: Kind,
-    get: fn(&Tuning) -> Value,
-    set: fn(&mut Tuning, Value),
-}
-
-enum Kind {
-    Bool,
-    /// Whole numbers from `min` to what the envelope allows.
-    Whole {
-        min: f64,
-        max: fn(&Tuning) -> f64,
-    },
-    /// Milliseconds or shares.
-    Real {
-        min: f64,
-        max: f64,
-    },
 }
 
 /// An order of the operator: a name to select, numbers to set, or both.
@@ -79,30 +57,20 @@ pub struct Changed {
     pub to: String,
 }
 
-const MAX_MS: f64 = 3_600_000.0;
-
-fn ms(time: Micros) -> Value {
-    Value::Number(time.0 as f64 / 1e3)
-}
+/// A setting of a [`Tuning`].
+pub type Knob = Setting<Tuning>;
 
 impl Value {
-    fn number(self) -> f64 {
-        match self {
-            Value::Number(number) => number,
-            Value::Bool(set) => f64::from(u8::from(set)),
+    /// Times are numbers of milliseconds.
+    fn of(value: settings::Value) -> Value {
+        match value {
+            settings::Value::Bool(set) => Value::Bool(set),
+            settings::Value::Whole(number) => Value::Number(number as f64),
+            settings::Value::Real(number) => Value::Number(number),
+            settings::Value::Time(time) => Value::Number(time.0 as f64 / 1e3),
+            // Off is zero; texts and lists are no parameters.
+            settings::Value::Unset | settings::Value::Text(_) | settings::Value::List(_) => Value::Number(0.0),
         }
-    }
-
-    fn whole(self) -> usize {
-        self.number() as usize
-    }
-
-    fn micros(self) -> Micros {
-        Micros((self.number() * 1e3).round() as u64)
-    }
-
-    fn is_true(self) -> bool {
-        self == Value::Bool(true)
     }
 }
 
@@ -115,67 +83,36 @@ impl std::fmt::Display for Value {
     }
 }
 
-macro_rules! knobs {
-    ($($group:ident $name:literal $kind:expr, $get:expr, $set:expr;)*) => {
-        &[$(Knob { name: $name, group: Group::$group, kind: $kind, get: $get, set: $set },)*]
-    };
+static KNOBS: LazyLock<Vec<Knob>> = LazyLock::new(|| {
+    let scheduler =
+        scheduler::settings().into_iter().map(|row| row.within(|t: &Tuning| &t.scheduler, |t| &mut t.scheduler));
+    let intake = intake::settings().into_iter().map(|row| row.within(|t: &Tuning| &t.intake, |t| &mut t.intake));
+    scheduler.chain(intake).filter(|row| matches!(row.effect, Effect::Tuned(_))).collect()
+});
+
+/// Everything that can be changed while the engine runs, the names of strategy and policy included.
+pub fn knobs() -> &'static [Knob] {
+    &KNOBS
 }
 
-const MILLIS: Kind = Kind::Real { min: 0.0, max: MAX_MS };
-const COUNT: Kind = Kind::Whole { min: 1.0, max: |_| 1e7 };
-const DEPTH: Kind = Kind::Whole { min: 0.0, max: |_| 1e7 };
-
-/// The table. `max_num_seqs` and `max_num_batched_tokens` end where they stood at the start: memory was sized for that.
-pub const KNOBS: &[Knob] = knobs! {
-    Strategy "min_batch_size" COUNT, |t| Value::Number(t.intake.flush.min_batch_size as f64),
-        |t, v| t.intake.flush.min_batch_size = v.whole();
-    Strategy "max_batch_size" COUNT, |t| Value::Number(t.intake.flush.max_batch_size as f64),
-        |t, v| t.intake.flush.max_batch_size = v.whole();
-    Strategy "min_wait_ms" MILLIS, |t| ms(t.intake.flush.min_wait), |t, v| t.intake.flush.min_wait = v.micros();
-    Strategy "max_wait_ms" MILLIS, |t| ms(t.intake.flush.max_wait), |t, v| t.intake.flush.max_wait = v.micros();
-    Strategy "queue_depth_low_threshold" DEPTH, |t| Value::Number(t.intake.flush.queue_depth_low as f64),
-        |t, v| t.intake.flush.queue_depth_low = v.whole();
-    Strategy "queue_depth_high_threshold" DEPTH, |t| Value::Number(t.intake.flush.queue_depth_high as f64),
-        |t, v| t.intake.flush.queue_depth_high = v.whole();
-    Strategy "target_p99_ms" Kind::Real { min: 1.0, max: MAX_MS }, |t| ms(t.intake.flush.target_p99),
-        |t, v| t.intake.flush.target_p99 = v.micros();
-    Strategy "idle_release" Kind::Bool, |t| Value::Bool(t.intake.flush.idle_release),
-        |t, v| t.intake.flush.idle_release = v.is_true();
-    Strategy "token_bucketing_enabled" Kind::Bool, |t| Value::Bool(t.intake.flush.bucketing),
-        |t, v| t.intake.flush.bucketing = v.is_true();
-    Strategy "priority_enabled" Kind::Bool, |t| Value::Bool(t.intake.flush.priorities),
-        |t, v| t.intake.flush.priorities = v.is_true();
-    Policy "decode_burst_budget" Kind::Whole { min: 1.0, max: |_| 4096.0 },
-        |t| Value::Number(t.scheduler.policy.decode_burst_budget as f64),
-        |t, v| t.scheduler.policy.decode_burst_budget = v.whole();
-    Limits "max_num_seqs" Kind::Whole { min: 1.0, max: |start| start.scheduler.max_num_seqs as f64 },
-        |t| Value::Number(t.scheduler.max_num_seqs as f64), |t, v| t.scheduler.max_num_seqs = v.whole();
-    Limits "max_num_batched_tokens"
-        Kind::Whole { min: 1.0, max: |start| start.scheduler.max_num_batched_tokens as f64 },
-        |t| Value::Number(t.scheduler.max_num_batched_tokens as f64),
-        |t, v| t.scheduler.max_num_batched_tokens = v.whole();
-    Limits "max_stall_ms" MILLIS, |t| ms(t.scheduler.max_stall.unwrap_or_default()),
-        |t, v| t.scheduler.max_stall = Some(v.micros()).filter(|stall| *stall > Micros::ZERO);
-    Limits "queue_capacity" COUNT, |t| Value::Number(t.intake.capacity.requests as f64),
-        |t, v| t.intake.capacity.requests = v.whole();
-    Limits "queue_token_capacity" Kind::Whole { min: 1.0, max: |_| 1e12 },
-        |t| Value::Number(t.intake.capacity.tokens as f64), |t, v| t.intake.capacity.tokens = v.whole();
-    Limits "queue_timeout_ms" Kind::Real { min: 1.0, max: 24.0 * MAX_MS }, |t| ms(t.intake.queue_timeout),
-        |t, v| t.intake.queue_timeout = v.micros();
-    Limits "aging_ms" Kind::Real { min: 1.0, max: MAX_MS }, |t| ms(t.intake.aging), |t, v| t.intake.aging = v.micros();
-    Limits "max_wait_critical_ms" MILLIS, |t| ms(t.intake.max_waits[Priority::Critical.index()]),
-        |t, v| t.intake.max_waits[Priority::Critical.index()] = v.micros();
-    Limits "max_wait_high_ms" MILLIS, |t| ms(t.intake.max_waits[Priority::High.index()]),
-        |t, v| t.intake.max_waits[Priority::High.index()] = v.micros();
-    Limits "max_wait_normal_ms" MILLIS, |t| ms(t.intake.max_waits[Priority::Normal.index()]),
-        |t, v| t.intake.max_waits[Priority::Normal.index()] = v.micros();
-    Limits "max_wait_low_ms" MILLIS, |t| ms(t.intake.max_waits[Priority::Low.index()]),
-        |t, v| t.intake.max_waits[Priority::Low.index()] = v.micros();
-    Limits "fair_share_max" Kind::Real { min: 0.01, max: 1.0 },
-        |t| Value::Number(t.intake.fairness.max_seat_share), |t, v| t.intake.fairness.max_seat_share = v.number();
-};
-
 impl Group {
+    pub const ALL: [Group; 3] = [Group::Strategy, Group::Policy, Group::Limits];
+
+    /// As [`Effect::Tuned`] and `/admin` spell it.
+    pub const fn resource(self) -> &'static str {
+        match self {
+            Group::Strategy => "strategy",
+            Group::Policy => "policy",
+            Group::Limits => "limits",
+        }
+    }
+
+    /// Its parameters: all of its settings but the one that is a name.
+    pub fn parameters(self) -> impl Iterator<Item = &'static Knob> {
+        let own = move |knob: &&Knob| knob.effect == Effect::Tuned(self.resource());
+        knobs().iter().filter(own).filter(|knob| !matches!(knob.kind, Kind::OneOf(_)))
+    }
+
     pub const fn what(self) -> &'static str {
         match self {
             Group::Strategy => "strategy",
@@ -197,12 +134,9 @@ impl Group {
 impl Tuning {
     /// A change of each group that makes another tuning into this one.
     pub fn changes(&self) -> Vec<Change> {
-        let change = |group: Group| Change {
-            group,
-            name: self.selected(group).map(str::to_owned),
-            values: self.values(group).into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        };
-        [Group::Strategy, Group::Policy, Group::Limits].map(change).into()
+        let change =
+            |group: Group| Change { group, name: self.selected(group).map(str::to_owned), values: self.values(group) };
+        Group::ALL.map(change).into()
     }
 
     /// The selected name of a group.
@@ -214,9 +148,9 @@ impl Tuning {
         }
     }
 
-    /// The group's knobs as they stand.
-    pub fn values(&self, group: Group) -> Vec<(&'static str, Value)> {
-        KNOBS.iter().filter(|knob| knob.group == group).map(|knob| (knob.name, (knob.get)(self))).collect()
+    /// The group's parameters as they stand, by their names in JSON.
+    pub fn values(&self, group: Group) -> Vec<(String, Value)> {
+        group.parameters().map(|knob| (knob.wire_name(), Value::of(knob.value(self)))).collect()
     }
 
     /// The tuning after `change`, and what it changed. `start` is the tuning that memory was sized for.
@@ -252,16 +186,15 @@ impl Tuning {
     }
 
     fn set(&mut self, group: Group, name: &str, value: Value, start: &Tuning) -> Result<(), RequestError> {
-        let Some(knob) = KNOBS.iter().find(|knob| knob.group == group && knob.name == name) else {
-            let valid: Vec<&str> = KNOBS.iter().filter(|knob| knob.group == group).map(|knob| knob.name).collect();
+        let Some(knob) = group.parameters().find(|knob| knob.wire_name() == name) else {
+            let valid: Vec<String> = group.parameters().map(Setting::wire_name).collect();
             return Err(RequestError::invalid(
                 shortened(name),
                 format!("is no parameter here; valid are {}", valid.join(", ")),
             ));
         };
-        knob.check(value, start)?;
-        (knob.set)(self, value);
-        Ok(())
+        put(knob, self, value, start)
+            .map_err(|allowed| RequestError::invalid(name, format!("must be {allowed}, got {value}")))
     }
 
     /// What no single knob can see.
@@ -276,29 +209,23 @@ impl Tuning {
         let selected = self.selected(group).zip(before.selected(group)).filter(|(to, from)| to != from);
         let name = selected.map(|(to, from)| Changed { what: group.what().into(), from: from.into(), to: to.into() });
         let values = self.values(group).into_iter().zip(before.values(group)).filter(|(to, from)| to != from);
-        let values = values.map(|((name, to), (_, from))| Changed {
-            what: name.into(),
-            from: from.to_string(),
-            to: to.to_string(),
-        });
+        let values =
+            values.map(|((name, to), (_, from))| Changed { what: name, from: from.to_string(), to: to.to_string() });
         name.into_iter().chain(values).collect()
     }
 }
 
-impl Knob {
-    fn check(&self, value: Value, start: &Tuning) -> Result<(), RequestError> {
-        let refused =
-            |allowed: String| Err(RequestError::invalid(self.name, format!("must be {allowed}, got {value}")));
-        match (&self.kind, value) {
-            (Kind::Bool, Value::Bool(_)) => Ok(()),
-            (Kind::Bool, Value::Number(_)) => refused("true or false".into()),
-            (Kind::Whole { min, max }, Value::Number(n)) if n.fract() == 0.0 && n >= *min && n <= max(start) => Ok(()),
-            (Kind::Whole { min, max }, _) => refused(format!("a whole number from {min} to {}", max(start))),
-            // Written so that NaN is outside.
-            (Kind::Real { min, max }, Value::Number(n)) if n >= *min && n <= *max => Ok(()),
-            (Kind::Real { min, max }, _) => refused(format!("a number from {min} to {max}")),
-        }
-    }
+/// Puts a number or a boolean into `tuning` if it is of the knob's kind and within its range, which for some ends where
+/// the engine began. An error says what is allowed.
+fn put(knob: &Knob, tuning: &mut Tuning, value: Value, start: &Tuning) -> Result<(), String> {
+    // Every value has a text, and that it can be refused is the kind's to say.
+    let text = match (&knob.kind, value) {
+        (Kind::Duration { .. }, Value::Number(millis)) => format!("{millis}ms"),
+        _ => value.to_string(),
+    };
+    let kind = knob.kind_since(start);
+    kind.parse(&text).ok_or_else(|| kind.allowed())?;
+    knob.put(tuning, &text)
 }
 
 /// A level by its name; `auto` is the sensor's.

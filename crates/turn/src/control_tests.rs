@@ -1,24 +1,21 @@
 //! Every knob at and beyond its bounds; changes as wholes.
 
 use super::*;
-use forebay_core::intake;
-use forebay_core::scheduler::{self, Preemption, Speculative};
 
 fn start() -> Tuning {
-    Tuning {
-        intake: intake::Config::default(),
-        scheduler: scheduler::Config {
-            max_num_seqs: 64,
-            max_num_batched_tokens: 512,
-            prefix_caching: true,
-            speculative: Speculative::Off,
-            whole_prompts: false,
-            max_model_len: 1024,
-            preemption: Preemption::MostRecent,
-            policy: scheduler::policy::PolicyConfig::default(),
-            max_stall: Some(Micros::from_millis(250)),
-        },
-    }
+    let scheduler = scheduler::Config { max_model_len: 1024, ..scheduler::Config::default() };
+    Tuning { intake: intake::Config::default(), scheduler }
+}
+
+/// Each parameter of each group, by its name in JSON and as it stands at the start.
+fn parameters() -> impl Iterator<Item = (Group, String, Value)> {
+    let of = |group: Group| start().values(group).into_iter().map(move |(name, value)| (group, name, value));
+    Group::ALL.into_iter().flat_map(of)
+}
+
+/// What one of them is in `tuning`.
+fn stands(tuning: &Tuning, group: Group, name: &str) -> Value {
+    tuning.values(group).into_iter().find(|(known, _)| known == name).map(|(_, value)| value).unwrap()
 }
 
 fn set(group: Group, name: &str, value: Value) -> Result<Tuning, RequestError> {
@@ -34,26 +31,35 @@ fn refused_param(group: Group, name: &str, value: Value) -> String {
 }
 
 #[test]
+fn every_knob_belongs_to_a_group_that_there_is() {
+    let mut known: Vec<&str> = Group::ALL.iter().flat_map(|group| group.parameters()).map(|knob| knob.key).collect();
+    known.extend(["batching.strategy", "batching.policy"]);
+    known.sort_unstable();
+    let mut all: Vec<&str> = knobs().iter().map(|knob| knob.key).collect();
+    all.sort_unstable();
+    assert_eq!(all, known);
+}
+
+#[test]
 fn every_knob_takes_its_own_value_back_and_refuses_nonsense() {
-    for knob in KNOBS {
-        let now = (knob.get)(&start());
-        let same = set(knob.group, knob.name, now).unwrap_or_else(|error| panic!("{}: {error}", knob.name));
-        assert_eq!(same, start(), "{}", knob.name);
+    for (group, name, now) in parameters() {
+        let same = set(group, &name, now).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(same, start(), "{name}");
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1e300] {
-            assert_eq!(refused_param(knob.group, knob.name, Value::Number(bad)), knob.name);
+            assert_eq!(refused_param(group, &name, Value::Number(bad)), name);
         }
         let wrong_kind = match now {
             Value::Bool(_) => Value::Number(1.0),
             Value::Number(_) => Value::Bool(true),
         };
-        assert_eq!(refused_param(knob.group, knob.name, wrong_kind), knob.name);
+        assert_eq!(refused_param(group, &name, wrong_kind), name);
     }
 }
 
 #[test]
 fn every_knob_reads_what_was_set() {
-    for knob in KNOBS {
-        let other = match (knob.get)(&start()) {
+    for (group, name, now) in parameters() {
+        let other = match now {
             Value::Bool(set) => Value::Bool(!set),
             Value::Number(n) => Value::Number(if n > 40.0 {
                 n - 1.0
@@ -64,11 +70,22 @@ fn every_knob_reads_what_was_set() {
             }),
         };
         // Beside the knob's own range, waits and depths have an order.
-        let Ok(tuning) = set(knob.group, knob.name, other) else { continue };
-        assert_eq!((knob.get)(&tuning), other, "{}", knob.name);
-        let untouched = KNOBS.iter().filter(|k| k.name != knob.name).all(|k| (k.get)(&tuning) == (k.get)(&start()));
-        assert!(untouched, "{} changed another", knob.name);
+        let Ok(tuning) = set(group, &name, other) else { continue };
+        assert_eq!(stands(&tuning, group, &name), other, "{name}");
+        let mut others = parameters().filter(|(_, known, _)| *known != name);
+        assert!(others.all(|(group, known, was)| stands(&tuning, group, &known) == was), "{name} changed another");
     }
+}
+
+#[test]
+fn a_number_beyond_its_range_is_refused_with_the_range() {
+    let refused = |name: &str, value: f64| set(Group::Limits, name, Value::Number(value)).unwrap_err().to_string();
+    let message = refused("aging_ms", 5_000_000.0);
+    assert!(message.contains("a number of milliseconds from 1 to 3600000, got 5000000"), "{message}");
+    let message = refused("queue_timeout_ms", 86_400_001.0);
+    assert!(message.contains("from 1ms to 24h"), "{message}");
+    let message = refused("max_num_seqs", 65.0);
+    assert!(message.contains("a whole number from 1 to 64"), "memory was sized for it: {message}");
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn parse(group: Group, mut object: Map<String, Value>) -> Result<Change, Request
 }
 
 fn shown(stats: &EngineStats, group: Group) -> Value {
-    let mut body = json!({"parameters": parameters(stats, group)});
+    let mut body = json!({"parameters": parameters(stats, group), "settings": about(stats, group)});
     if let Some(name) = stats.tuning.selected(group) {
         body["name"] = json!(name);
         body["available"] = json!(group.names());
@@ -119,14 +119,30 @@ fn shown(stats: &EngineStats, group: Group) -> Value {
     body
 }
 
+/// What a form needs to know of each parameter: its kind, its ends and its help.
+fn about(stats: &EngineStats, group: Group) -> Value {
+    let one = |knob: &control::Knob| {
+        let kind = knob.kind_since(&stats.start);
+        let mut about = json!({"kind": kind.name(), "help": knob.help});
+        if let Some((min, max)) = kind.bounds() {
+            (about["min"], about["max"]) = (number(min), number(max));
+        }
+        (knob.wire_name(), about)
+    };
+    group.parameters().map(one).collect::<Map<_, _>>().into()
+}
+
+fn number(number: f64) -> Value {
+    if number.fract() == 0.0 { json!(number as i64) } else { json!(number) }
+}
+
 pub fn parameters(stats: &EngineStats, group: Group) -> Value {
     let value = |value| match value {
         control::Value::Bool(set) => json!(set),
-        control::Value::Number(number) if number.fract() == 0.0 => json!(number as i64),
-        control::Value::Number(number) => json!(number),
+        control::Value::Number(value) => number(value),
     };
     let values = stats.tuning.values(group).into_iter();
-    values.map(|(name, given)| (name.to_owned(), value(given))).collect::<Map<_, _>>().into()
+    values.map(|(name, given)| (name, value(given))).collect::<Map<_, _>>().into()
 }
 
 /// How hot it is.

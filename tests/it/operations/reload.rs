@@ -221,3 +221,34 @@ async fn under_load_a_configuration_is_in_force_as_a_whole() {
     }
     assert!(looking.await.expect("never a mixture") > 0);
 }
+
+/// Once it was taken here and refused by every reload: two tables of ranges disagreed.
+#[test]
+fn what_a_reload_would_refuse_is_refused_at_the_start_with_its_range() {
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");
+    write(file.path(), "batching:\n  aging_ms: 5000000\n");
+    let server = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["serve", "--model", "sim", "--port", "0", "--config"])
+        .arg(file.path())
+        .output()
+        .expect("it ends");
+    let said = String::from_utf8_lossy(&server.stderr).into_owned();
+    assert_eq!(server.status.code(), Some(2), "{said}");
+    assert!(said.contains("batching.aging_ms") && said.contains("from 1 to 3600000"), "{said}");
+}
+
+#[tokio::test]
+async fn both_ends_of_a_range_are_in_force_after_a_reload() {
+    let it = start("", &[]);
+    for aging in ["1", "3600000"] {
+        it.write(&format!("batching:\n  aging_ms: {aging}\n"));
+        let (status, answer) = it.reload().await;
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(it.get("/admin/limits").await["parameters"]["aging_ms"].to_string(), aging);
+    }
+    it.write("batching:\n  aging_ms: 3600001\n");
+    let (status, answer) = it.reload().await;
+    assert!(status >= 400 && answer.to_string().contains("from 1 to 3600000"), "{status} {answer}");
+    let about = it.get("/admin/limits").await["settings"]["aging_ms"].clone();
+    assert_eq!((&about["kind"], &about["min"], &about["max"]), (&json!("milliseconds"), &json!(1), &json!(3_600_000)));
+}

@@ -20,6 +20,7 @@ mod lanes;
 mod limits;
 mod overtaken;
 mod queue;
+mod settings;
 mod strategy;
 
 use crate::request::{CLASSES, Priority, Request, RequestError};
@@ -31,6 +32,7 @@ pub use config::Config;
 pub use fair::FairnessConfig;
 pub use limits::{Capacity, Full, retry_after};
 pub use queue::Queued;
+pub use settings::settings;
 pub use strategy::{
     CostAware, Fixed, FlushConfig, FlushMetrics, FlushStrategy, Gathering, Immediate, Joining, LatencyAware, Prices,
     QueueDepth, Strategy, StrategyKind, strategy,

@@ -13,11 +13,12 @@ pub struct Config {
     pub max_num_seqs: usize,
     /// Tokens that one step may compute.
     pub max_num_batched_tokens: usize,
-    /// Prompt and completion together. One sequence of this length must fit the block pool.
+    /// Prompt and completion together. One sequence of this length must fit the block pool. No setting: it follows from
+    /// the model and its memory, and is 0 until somebody who knows them has filled it in.
     pub max_model_len: usize,
     pub preemption: Preemption,
     pub policy: PolicyConfig,
-    /// How long prefills may keep decoding sequences waiting for their next token.
+    /// How long prefills may keep decoding sequences waiting for their next token; `None` is for ever.
     pub max_stall: Option<Micros>,
     /// Whether blocks of earlier sequences are used again by those that begin in the same way.
     pub prefix_caching: bool,
@@ -26,6 +27,22 @@ pub struct Config {
     /// Each prompt is computed in one step, as encoders need it. A step then has room for the longest one, whatever
     /// `max_num_batched_tokens` says, and nothing is kept for others.
     pub whole_prompts: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            max_num_seqs: 64,
+            max_num_batched_tokens: 512,
+            max_model_len: 0,
+            preemption: Preemption::default(),
+            policy: PolicyConfig::default(),
+            max_stall: Some(Micros::from_millis(250)),
+            prefix_caching: true,
+            speculative: Speculative::default(),
+            whole_prompts: false,
+        }
+    }
 }
 
 impl Config {

@@ -31,6 +31,7 @@ pub mod policy;
 mod preempt;
 mod queues;
 mod sequence;
+mod settings;
 mod speculate;
 mod state;
 mod views;
@@ -43,6 +44,7 @@ pub use plan::{Found, StepPlan};
 pub use policy::thermal;
 pub use policy::{PolicyConfig, PolicyConfigError, PolicyExecutor, PolicyKind};
 pub use preempt::Preemption;
+pub use settings::{settings, thermal_settings};
 pub use state::Scheduler;
 pub use views::Backlog;
 

@@ -18,6 +18,17 @@ pub enum Preemption {
 }
 
 impl Preemption {
+    pub const ALL: [Preemption; 3] = [Preemption::MostRecent, Preemption::Longest, Preemption::LowestPriority];
+
+    /// As `engine.preemption` spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Preemption::MostRecent => "most_recent",
+            Preemption::Longest => "longest",
+            Preemption::LowestPriority => "lowest_priority",
+        }
+    }
+
     /// One of `candidates`, never the oldest of `running`: whoever is oldest keeps its blocks until it ends, so something
     /// always does. `None` when only that one is left. Among equals the policy chooses.
     pub(super) fn victim<'a>(

@@ -12,6 +12,7 @@
 
 mod adapters;
 mod compat;
+mod config;
 mod lately;
 mod life;
 mod part;
@@ -19,6 +20,7 @@ mod prometheus;
 mod reservoir;
 mod route;
 mod selected;
+mod settings;
 mod text;
 pub mod timeline;
 mod workers;
@@ -34,11 +36,13 @@ use forebay_core::units::Micros;
 pub use adapters::AdapterUse;
 use adapters::{Adapter, Adapters};
 pub use compat::Compat;
+pub use config::Config;
 use lately::{Lately, Time};
 pub use life::{Life, Progress};
 use part::{Live, Part};
 pub use route::{Outcome, Route};
 use selected::Selected;
+pub use settings::settings;
 use text::Process;
 use workers::WorkerFamilies;
 pub use workers::WorkerMetrics;
@@ -128,35 +132,6 @@ pub struct Metrics {
     model: Arc<OnceLock<String>>,
     adapters: Adapters,
     process: Process,
-}
-
-/// What is kept for `/metrics/json`.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Between two samples.
-    pub interval: Micros,
-    /// Values behind a percentile.
-    pub percentile_window: usize,
-    /// How long samples are kept.
-    pub retention: Micros,
-    /// Whose names `/metrics` has beside ours.
-    pub compat: Vec<Compat>,
-    /// Between two samples that go to the store, and how long it keeps them.
-    pub kept_every: Option<Micros>,
-    pub kept_for: Micros,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            interval: Micros::from_millis(100),
-            percentile_window: 1_000,
-            retention: Micros::from_millis(3_600_000),
-            compat: vec![Compat::Vllm],
-            kept_every: Some(Micros::from_millis(60_000)),
-            kept_for: Micros::from_millis(7 * 24 * 3_600_000),
-        }
-    }
 }
 
 impl Metrics {

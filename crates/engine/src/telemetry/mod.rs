@@ -8,6 +8,7 @@
 //! ```
 //! Off unless an endpoint is configured. Nothing waits for it: what does not fit a queue is left out and counted.
 
+mod config;
 mod context;
 mod otlp;
 mod pieces;
@@ -27,20 +28,13 @@ use crate::trace::Trace;
 use forebay_clock::Clock;
 use forebay_core::units::Micros;
 
+pub use config::{Config, settings};
 pub use context::SpanContext;
 
 /// Ended sequences that may wait to be made spans of.
 const TRACES: usize = 1_024;
 /// At the end, for what is still on its way.
 const LAST_EXPORT: Duration = Duration::from_secs(2);
-
-/// What the operator says; the rest is in OpenTelemetry's own variables.
-#[derive(Clone, Debug, Default)]
-pub struct Config {
-    pub endpoint: Option<String>,
-    /// Part of the requests that bring no decision of their own.
-    pub sample: f64,
-}
 
 #[derive(Debug, Error)]
 pub enum TelemetryError {

@@ -18,11 +18,13 @@ mod merge;
 mod orders;
 mod pool;
 pub mod prefix;
+mod settings;
 mod upstream;
 mod watch;
 
 pub use lease::{Lease, Underway};
 pub use local::{Local, Run, Start};
 pub use pool::{Dispatched, Pool, PoolConfig, PoolParts, Unready, WorkerView};
+pub use settings::{breaker_settings, upstream_settings};
 pub use upstream::{Answer, Fault, Upstream, UpstreamConfig, base};
 pub use watch::watch;

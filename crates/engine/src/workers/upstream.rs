@@ -30,6 +30,17 @@ pub struct UpstreamConfig {
     pub check_timeout: Duration,
 }
 
+impl Default for UpstreamConfig {
+    fn default() -> UpstreamConfig {
+        UpstreamConfig {
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(600),
+            idle_timeout: Duration::from_secs(60),
+            check_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
 /// What an upstream did wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {

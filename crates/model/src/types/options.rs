@@ -76,6 +76,29 @@ pub enum DeviceChoice {
     Reference,
 }
 
+impl DeviceChoice {
+    /// As `model.device` spells it; [`DeviceChoice::Reference`] is not for users.
+    pub fn from_text(text: &str) -> Option<DeviceChoice> {
+        match text {
+            "auto" => Some(DeviceChoice::Auto),
+            "cpu" => Some(DeviceChoice::Cpu),
+            "metal" => Some(DeviceChoice::Metal),
+            "cuda" => Some(DeviceChoice::Cuda(0)),
+            other => other.strip_prefix("cuda:")?.parse().ok().map(DeviceChoice::Cuda),
+        }
+    }
+
+    pub fn spelled(&self) -> String {
+        match self {
+            DeviceChoice::Auto => "auto".into(),
+            DeviceChoice::Cpu => "cpu".into(),
+            DeviceChoice::Metal => "metal".into(),
+            DeviceChoice::Cuda(ordinal) => format!("cuda:{ordinal}"),
+            DeviceChoice::Reference => "reference".into(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadFormat {
     /// Safetensors or GGUF.

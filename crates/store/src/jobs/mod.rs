@@ -55,5 +55,11 @@ pub struct Config {
     pub concurrency: usize,
 }
 
+impl Default for Config {
+    fn default() -> Config {
+        Config { concurrency: 32 }
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! token.rs      what clients send, and its digest     secret.rs  where the secret of the digests is
+//! config.rs     how keys are used, and its settings
 //! key.rs        P a key: roles, limits, ceiling       directory.rs  all keys in memory, read again as they change
 //! meter.rs      a key's requests, tokens and places   account.rs  what one request took
 //! spool.rs      what was used, on its way to the ledger
@@ -11,6 +12,7 @@
 //! is lost while the process lives.
 
 mod account;
+mod config;
 mod directory;
 mod key;
 mod meter;
@@ -18,53 +20,20 @@ mod secret;
 mod spool;
 mod token;
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::{Store, StoreError};
 use forebay_clock::Clock;
 use forebay_core::request::RequestError;
 
 pub use account::Account;
+pub use config::{Config, SecretSource, settings};
 pub use directory::{Directory, Holder};
 pub use key::{Key, NewKey, Role, Roles};
 pub use meter::{Level, Levels, Refused, Seat};
 pub use secret::SecretError;
 pub use spool::{Spool, Used};
 pub use token::{Minted, Secret};
-
-/// How keys are used.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Every route but those for probes asks for one.
-    pub required: bool,
-    pub secret: SecretSource,
-    /// No key is believed that was read longer ago.
-    pub cache_ttl: Duration,
-    /// Billed requests that are running or not written down yet.
-    pub spool: usize,
-}
-
-/// Where the secret of the digests comes from.
-#[derive(Clone, PartialEq, Eq)]
-pub enum SecretSource {
-    /// The text itself.
-    Text(String),
-    File(PathBuf),
-    /// A file beside the store, made where there is none.
-    BesideStore,
-}
-
-impl std::fmt::Debug for SecretSource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SecretSource::Text(_) => f.write_str("Text(***)"),
-            SecretSource::File(path) => write!(f, "File({})", path.display()),
-            SecretSource::BesideStore => f.write_str("BesideStore"),
-        }
-    }
-}
 
 /// What the HTTP face asks. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -19,6 +19,7 @@ mod gbnf;
 mod limits;
 mod matcher;
 mod pattern;
+mod settings;
 mod spec;
 mod vocabulary;
 
@@ -30,6 +31,7 @@ pub use cache::Cache;
 pub use compiled::Grammar;
 pub use limits::Limits;
 pub use matcher::Matcher;
+pub use settings::{GrammarConfig, settings};
 pub use spec::{GrammarSpec, Naming, TaggedCalls, Tool, Whitespace};
 pub use vocabulary::{STACK_BYTES, Vocabulary};
 

@@ -19,12 +19,24 @@ pub struct ControlChange {
 #[derive(ToSchema)]
 pub struct Control {
     parameters: BTreeMap<String, Value>,
+    /// Of each parameter, what a form needs to know.
+    settings: BTreeMap<String, ControlSetting>,
     name: Option<String>,
     available: Option<Vec<String>>,
     /// After a change.
     changed: Option<Vec<ControlChanged>>,
     /// Only where it is false: the change is in force, and the store did not take it.
     audited: Option<bool>,
+}
+
+#[derive(ToSchema)]
+pub struct ControlSetting {
+    /// `bool`, `whole`, `number` or `milliseconds`.
+    kind: String,
+    /// Of numbers; the greatest may be what memory was sized for at the start.
+    min: Option<f64>,
+    max: Option<f64>,
+    help: String,
 }
 
 #[derive(ToSchema)]
