@@ -4,21 +4,21 @@ use serde_json::{Value, json};
 
 use super::error;
 use crate::api::State;
-use crate::api::openai::head::Head;
-use crate::api::openai::parts::{Change, Part, Parts};
-use crate::api::openai::running::Running;
-use crate::api::openai::telling::{self, End, Named};
+use crate::api::pipeline::answer_format::{self, End, Named};
+use crate::api::pipeline::head::Head;
+use crate::api::pipeline::parts::{Change, Part, Parts};
+use crate::api::pipeline::running::Running;
 use forebay_core::request::{FinishReason, RequestError};
 use forebay_engine::metrics::Route;
 
-pub struct Telling {
+pub struct MessageWriter {
     id: String,
     model: String,
 }
 
-impl Telling {
-    pub fn new(state: &State, head: &Head) -> Telling {
-        Telling { id: head.id.clone(), model: state.generator.name(head.adapter).to_owned() }
+impl MessageWriter {
+    pub fn new(state: &State, head: &Head) -> MessageWriter {
+        MessageWriter { id: head.id.clone(), model: state.generator.name(head.adapter).to_owned() }
     }
 
     fn message(&self, content: Vec<Value>, end: Option<&End>, usage: Value) -> Value {
@@ -40,7 +40,7 @@ fn event(name: &'static str, mut data: Value) -> Named {
     (name, data)
 }
 
-impl telling::Telling for Telling {
+impl answer_format::AnswerFormat for MessageWriter {
     const ROUTE: Route = Route::Messages;
 
     /// What the cache holds is known later; the last usage counts.

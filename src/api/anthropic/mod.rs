@@ -6,7 +6,7 @@
 //! ```
 
 mod answer;
-mod error;
+pub mod error;
 mod input;
 
 use axum::Json;
@@ -14,19 +14,19 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::State;
-use super::extract::read_object;
-use super::openai::chat;
-use super::openai::head::Head;
-use super::openai::params::{Fields, wrong};
-use super::openai::rename::renamed;
-use super::openai::running::Running;
-use super::openai::telling;
-use super::openai::wire::{self, About};
-use super::openapi::shapes::messages::{CountRequest, MessageAnswer, MessageEvent, MessageRequest, TokenCount};
-use super::openapi::shapes::parameters::{RequestHeaders, Strictness};
-use answer::Telling;
-pub use error::{MessagesError, object as error_object};
+use crate::api::State;
+use crate::api::extract::read_object;
+use crate::api::openapi::shapes::messages::{CountRequest, MessageAnswer, MessageEvent, MessageRequest, TokenCount};
+use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
+use crate::api::pipeline::answer_format;
+use crate::api::pipeline::chat;
+use crate::api::pipeline::head::Head;
+use crate::api::pipeline::params::{Fields, wrong};
+use crate::api::pipeline::rename::renamed;
+use crate::api::pipeline::running::Running;
+use crate::api::pipeline::wire::{self, About};
+use answer::MessageWriter;
+use error::MessagesError;
 use forebay_core::request::RequestError;
 use input::Input;
 
@@ -85,11 +85,11 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let running =
         Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(|error| renamed(error, named))?;
     let about = About::new(&running, asked.ignored);
-    let telling = Telling::new(&state, &head);
+    let writer = MessageWriter::new(&state, &head);
     let mut response = if stream {
-        telling::stream(&state, &head, running, telling).await?
+        answer_format::stream(&state, &head, running, writer).await?
     } else {
-        Json(telling::whole(&state, &head, running, telling).await?).into_response()
+        Json(answer_format::whole(&state, &head, running, writer).await?).into_response()
     };
     wire::headers(&mut response, about);
     Ok(response)

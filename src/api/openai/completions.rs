@@ -5,19 +5,21 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::frames::{self, Chunks};
-use super::head::Head;
 use super::legacy::Legacy;
-use super::params::Fields;
-use super::prompts::prompts;
-use super::running::{Finished, Running};
-use super::sampling::{Delivery, check_model, check_special, check_stream, take_delivery, take_sampling};
-use super::wire::{self, About, Identity};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::completions::{Completion, CompletionChunk, CompletionRequest};
 use crate::api::openapi::shapes::parameters::{ConversationHeader, RequestHeaders, Strictness};
+use crate::api::pipeline::frames::{self, Chunks};
+use crate::api::pipeline::head::Head;
+use crate::api::pipeline::params::Fields;
+use crate::api::pipeline::prompts::prompts;
+use crate::api::pipeline::running::{Finished, Running};
+use crate::api::pipeline::sampling::{
+    Delivery, check_model, check_special, check_stream, take_delivery, take_sampling,
+};
+use crate::api::pipeline::wire::{self, About, Identity};
 use crate::generate::{Generator, Started, TextDelta, TokenLogprob};
 use crate::generate::{Prompt, RawRequest};
 use forebay_core::request::{FinishReason, RequestError};

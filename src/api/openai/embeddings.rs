@@ -6,17 +6,17 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::head::Head;
-use super::params::{Fields, wrong};
-use super::prompts::prompts;
-use super::rename::renamed;
-use super::sampling::check_model;
-use super::wire;
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::embeddings::{EmbeddingList, EmbeddingRequest};
 use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
+use crate::api::pipeline::head::Head;
+use crate::api::pipeline::params::{Fields, wrong};
+use crate::api::pipeline::prompts::prompts;
+use crate::api::pipeline::rename::renamed;
+use crate::api::pipeline::sampling::check_model;
+use crate::api::pipeline::wire;
 use crate::generate::RawRequest;
 use crate::generate::{Embedded, Generator};
 use forebay_core::request::{Goal, Parameters, RequestError};
@@ -112,8 +112,8 @@ pub fn take_embedding(
 pub async fn embed(state: &State, head: &Head, raws: Vec<RawRequest>) -> Result<Vec<Embedded>, RequestError> {
     let admitted = raws.into_iter().map(|raw| state.generator.admit(raw)).collect::<Result<Vec<_>, _>>()?;
     let vectors = state.generator.embed(admitted).await?;
-    if let Some(journey) = &head.journey {
-        journey.prompt_tokens(vectors.iter().map(|embedded| embedded.prompt_tokens).sum());
+    if let Some(log) = &head.log {
+        log.prompt_tokens(vectors.iter().map(|embedded| embedded.prompt_tokens).sum());
     }
     Ok(vectors)
 }

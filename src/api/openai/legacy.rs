@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::wire;
+use crate::api::pipeline::wire;
 use crate::generate::{Generator, TokenLogprob, TopLogprob};
 use forebay_core::units::TokenId;
 

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::models::{ModelList, ModelObject};
+use crate::api::pipeline::sampling::check_name;
 use crate::api::{ServerInfo, State};
 use crate::generate::Generator;
-use forebay_core::request::RequestError;
 
 /// The names under which the model is served.
 #[utoipa::path(get, path = "/v1/models", operation_id = "models", tag = "openai", responses((status = 200, description = "The model's names", body = ModelList)))]
@@ -26,17 +26,8 @@ pub async fn one(
 ) -> Result<Json<Value>, ApiError> {
     // Rejected: not UTF-8 once decoded, so no model's name.
     let id = id.map(|Path(id)| id).unwrap_or_default();
-    check(&state, &id)?;
+    check_name(&state, &id)?;
     Ok(Json(object(&state.info, &state.generator, &id)))
-}
-
-/// `Ok` if the model is served here.
-pub fn check(state: &State, name: &str) -> Result<(), RequestError> {
-    const SHOWN: usize = 200;
-    if state.generator.served(name) {
-        return Ok(());
-    }
-    Err(RequestError::ModelNotFound { model: name.chars().take(SHOWN).collect() })
 }
 
 /// Under each of its names.

@@ -6,11 +6,7 @@ use axum::extract::{Request, State as Extract};
 use axum::response::Response;
 use serde_json::json;
 
-use super::chat;
 use super::completions;
-use super::head::Head;
-use super::params::Fields;
-use super::wire;
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
@@ -19,6 +15,10 @@ use crate::api::openapi::shapes::completions::CompletionRequest;
 use crate::api::openapi::shapes::parameters::Strictness;
 use crate::api::openapi::shapes::responses::InputTokens;
 use crate::api::openapi::shapes::tokens::{Rendered, RenderedPrompt};
+use crate::api::pipeline::chat;
+use crate::api::pipeline::head::Head;
+use crate::api::pipeline::params::Fields;
+use crate::api::pipeline::wire;
 use forebay_core::units::TokenId;
 
 /// The text that a chat's template makes of it, and its tokens.

@@ -13,8 +13,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::access::{self, Class};
-use super::{admin, anthropic, dashboard, health, measures, metrics, openai};
+use crate::api::access::{self, Class};
+use crate::api::operator::{admin, dashboard, measures, metrics};
+use crate::api::{anthropic, health, openai};
 use forebay_turn::control::Group;
 use shapes::{errors, messages};
 

@@ -13,8 +13,8 @@ use serde_json::json;
 use super::ask::Ask;
 use super::event::{Meaning, Splitter, meaning};
 use super::tally::Tally;
-use super::{Attempt, Failure, Relay, error_of, is_stream, respond};
-use crate::api::metrics::StreamFault;
+use super::upstream::{Attempt, Blame, Failure, Relay, blame, error_of, is_stream, respond};
+use crate::api::request_metrics::StreamFault;
 use crate::api::{anthropic, error, sse};
 use forebay_core::request::RequestError;
 use forebay_engine::metrics::Route;
@@ -188,7 +188,7 @@ impl Streamed {
                 true
             }
             Ok(answer) => {
-                if super::blame(answer.status) == super::Blame::Worker {
+                if blame(answer.status) == Blame::Worker {
                     lease.settle(Verdict::Failure);
                 }
                 false
@@ -218,7 +218,7 @@ impl Streamed {
 /// An error in the form that the route's clients know, and the end.
 fn last_words(route: Route, error: &RequestError) -> Bytes {
     match route {
-        Route::Messages => format!("event: error\ndata: {}\n\n", sse::data(&anthropic::error_object(error))).into(),
+        Route::Messages => format!("event: error\ndata: {}\n\n", sse::data(&anthropic::error::object(error))).into(),
         Route::Responses => {
             let face = error::face(error);
             // The response itself is the other server's, which cannot be asked any more.

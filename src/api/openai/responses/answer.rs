@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::chat::token_logprobs;
-use super::super::head::Head;
-use super::super::params::{Fields, wrong};
-use super::super::parts::{Change, Part, Parts};
-use super::super::running::Running;
-use super::super::telling::{self, End, Named};
+use crate::api::openai::chat::token_logprobs;
+use crate::api::pipeline::answer_format::{self, End, Named};
+use crate::api::pipeline::head::Head;
+use crate::api::pipeline::params::{Fields, wrong};
+use crate::api::pipeline::parts::{Change, Part, Parts};
+use crate::api::pipeline::running::Running;
 use crate::api::{State, error};
 use crate::generate::TokenLogprob;
 use forebay_clock::unix_seconds;
@@ -69,7 +69,7 @@ fn metadata(fields: &mut Fields) -> Result<Value, RequestError> {
     Ok(value)
 }
 
-pub struct Telling {
+pub struct ResponseWriter {
     id: String,
     /// What the ids of items end with.
     tail: String,
@@ -85,9 +85,9 @@ pub struct Telling {
     cut: bool,
 }
 
-impl Telling {
-    pub fn new(state: &State, head: &Head, echo: Echo) -> Telling {
-        Telling {
+impl ResponseWriter {
+    pub fn new(state: &State, head: &Head, echo: Echo) -> ResponseWriter {
+        ResponseWriter {
             id: head.id.clone(),
             tail: head.id.trim_start_matches("resp_").to_owned(),
             created: unix_seconds(),
@@ -252,7 +252,7 @@ impl Telling {
     }
 }
 
-impl telling::Telling for Telling {
+impl answer_format::AnswerFormat for ResponseWriter {
     const ROUTE: Route = Route::Responses;
 
     fn begin(&mut self, running: &Running) -> Vec<Named> {

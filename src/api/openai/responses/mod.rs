@@ -14,19 +14,19 @@ use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::chat;
-use super::head::Head;
-use super::params::{Fields, wrong};
-use super::rename::renamed;
-use super::running::Running;
-use super::telling;
-use super::wire::{self, About};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
 use crate::api::openapi::shapes::responses::{InputTokens, ResponseAnswer, ResponseEvent, ResponseRequest};
-use answer::{Echo, Telling};
+use crate::api::pipeline::answer_format;
+use crate::api::pipeline::chat;
+use crate::api::pipeline::head::Head;
+use crate::api::pipeline::params::{Fields, wrong};
+use crate::api::pipeline::rename::renamed;
+use crate::api::pipeline::running::Running;
+use crate::api::pipeline::wire::{self, About};
+use answer::{Echo, ResponseWriter};
 use forebay_core::request::RequestError;
 use input::Input;
 
@@ -93,11 +93,11 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     let running =
         Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(|error| renamed(error, named))?;
     let about = About::new(&running, asked.ignored);
-    let telling = Telling::new(&state, &head, echo);
+    let writer = ResponseWriter::new(&state, &head, echo);
     let mut response = if stream {
-        telling::stream(&state, &head, running, telling).await?
+        answer_format::stream(&state, &head, running, writer).await?
     } else {
-        Json(telling::whole(&state, &head, running, telling).await?).into_response()
+        Json(answer_format::whole(&state, &head, running, writer).await?).into_response()
     };
     wire::headers(&mut response, about);
     Ok(response)

@@ -12,7 +12,7 @@ use super::head::Head;
 use super::parts::{Change, Parts};
 use super::running::{Running, Said};
 use super::wire;
-use crate::api::metrics::StreamFault;
+use crate::api::request_metrics::StreamFault;
 use crate::api::{State, error, sse};
 use forebay_core::request::{FinishReason, RequestError};
 use forebay_engine::metrics::{Metrics, Route};
@@ -31,8 +31,8 @@ pub struct End {
 /// An event: its name and its data.
 pub type Named = (&'static str, Value);
 
-/// An endpoint's own way of telling.
-pub trait Telling: Send + 'static {
+/// An endpoint's own way of format.
+pub trait AnswerFormat: Send + 'static {
     const ROUTE: Route;
 
     fn begin(&mut self, running: &Running) -> Vec<Named>;
@@ -49,11 +49,11 @@ pub trait Telling: Send + 'static {
 }
 
 /// Waits for the end.
-pub async fn whole<T: Telling>(
+pub async fn whole<T: AnswerFormat>(
     state: &State,
     head: &Head,
     mut running: Running,
-    mut telling: T,
+    mut format: T,
 ) -> Result<Value, RequestError> {
     let mut parts = Parts::default();
     let mut ended = None;
@@ -65,14 +65,14 @@ pub async fn whole<T: Telling>(
         }
     }
     let (reason, stop) = ended.ok_or(RequestError::Internal)?;
-    drop(telling.close(&mut parts, reason));
+    drop(format.close(&mut parts, reason));
     let trace = if head.traced { Some(wire::trace(&state.workers, &head.id).await) } else { None };
-    Ok(telling.whole(&parts, &running, End { reason, stop, trace }))
+    Ok(format.whole(&parts, &running, End { reason, stop, trace }))
 }
 
 /// A stream under way.
 struct Stream<T> {
-    telling: T,
+    format: T,
     parts: Parts,
     running: Option<Running>,
     ended: Option<(FinishReason, Option<String>)>,
@@ -85,17 +85,17 @@ struct Stream<T> {
 }
 
 /// The response of a stream; an error where there never was a seat.
-pub async fn stream<T: Telling>(
+pub async fn stream<T: AnswerFormat>(
     state: &State,
     head: &Head,
     mut running: Running,
-    mut telling: T,
+    mut format: T,
 ) -> Result<Response, RequestError> {
     running.seated(state.stream_hold).await?;
     let fault = StreamFault::default();
     let stream = Stream {
-        ready: telling.begin(&running).into(),
-        telling,
+        ready: format.begin(&running).into(),
+        format,
         parts: Parts::default(),
         running: Some(running),
         ended: None,
@@ -113,7 +113,7 @@ pub async fn stream<T: Telling>(
     Ok(response)
 }
 
-impl<T: Telling> Stream<T> {
+impl<T: AnswerFormat> Stream<T> {
     async fn next(&mut self) -> Option<Named> {
         while self.ready.is_empty() {
             match self.running.as_mut()?.next().await {
@@ -132,14 +132,14 @@ impl<T: Telling> Stream<T> {
 
     fn tell(&mut self, changes: Vec<Change>) {
         for change in changes {
-            self.ready.extend(self.telling.change(&self.parts, change));
+            self.ready.extend(self.format.change(&self.parts, change));
         }
     }
 
     fn fail(&mut self, failed: &RequestError) {
         self.fault.set();
         self.metrics.error(error::face(failed).code, T::ROUTE);
-        self.ready.extend(self.telling.fail(&self.parts, failed));
+        self.ready.extend(self.format.fail(&self.parts, failed));
         self.running = None;
     }
 
@@ -147,12 +147,12 @@ impl<T: Telling> Stream<T> {
         let (Some(running), Some((reason, stop))) = (self.running.take(), self.ended.take()) else {
             return self.fail(&RequestError::Internal);
         };
-        let changes = self.telling.close(&mut self.parts, reason);
+        let changes = self.format.close(&mut self.parts, reason);
         self.tell(changes);
         let trace = match &self.traced {
             Some(id) => Some(wire::trace(&self.workers, id).await),
             None => None,
         };
-        self.ready.extend(self.telling.end(&self.parts, &running, End { reason, stop, trace }));
+        self.ready.extend(self.format.end(&self.parts, &running, End { reason, stop, trace }));
     }
 }

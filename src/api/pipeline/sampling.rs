@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::head::Head;
-use super::models;
 use super::params::{Fields, wrong};
 use super::structured::take_grammar;
 use crate::api::State;
@@ -37,8 +36,17 @@ pub struct Delivery {
 /// Refuses models that are not served; none is the default one. Returns the adapter that the name stands for.
 pub fn check_model(state: &State, fields: &mut Fields) -> Result<Option<u32>, RequestError> {
     let Some(name) = fields.string("model")? else { return Ok(None) };
-    models::check(state, &name)?;
+    check_name(state, &name)?;
     Ok(state.generator.adapter(&name))
+}
+
+/// `Ok` if the model is served here.
+pub fn check_name(state: &State, name: &str) -> Result<(), RequestError> {
+    const SHOWN: usize = 200;
+    if state.generator.served(name) {
+        return Ok(());
+    }
+    Err(RequestError::ModelNotFound { model: name.chars().take(SHOWN).collect() })
 }
 
 /// Everything of a [`RawRequest`] but its prompt, default `max_tokens` and logprobs.

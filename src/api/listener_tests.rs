@@ -13,9 +13,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, Server
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::access::Door;
-use super::admin::Peer;
-use super::{Entrance, ServeConfig, serve};
+use crate::api::access::Door;
+use crate::api::peer::Peer;
+use crate::api::{Listener, ServeConfig, serve};
 
 /// Says where a request came in.
 fn router() -> Router {
@@ -63,8 +63,8 @@ async fn with_a_certificate_only_tls_is_spoken() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
-    let entrance = Entrance::from(listener).secured(Some(acceptor)).leading_to(Door::Admin);
-    let server = tokio::spawn(serve(entrance, router(), ServeConfig::default(), async { drop(stopped.await) }));
+    let listener = Listener::from(listener).secured(Some(acceptor)).leading_to(Door::Admin);
+    let server = tokio::spawn(serve(listener, router(), ServeConfig::default(), async { drop(stopped.await) }));
     let connect = || async { TcpStream::connect(address).await.unwrap() };
     let name = ServerName::try_from("localhost").unwrap();
     let stream = client(&certificate).connect(name.clone(), connect().await).await.unwrap();
@@ -83,8 +83,8 @@ async fn who_says_nothing_where_tls_is_expected_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let config = ServeConfig { header_timeout: std::time::Duration::from_millis(50), ..ServeConfig::default() };
-    let entrance = Entrance::from(listener).secured(Some(acceptor));
-    let server = tokio::spawn(serve(entrance, router(), config, std::future::pending()));
+    let listener = Listener::from(listener).secured(Some(acceptor));
+    let server = tokio::spawn(serve(listener, router(), config, std::future::pending()));
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut rest = Vec::new();
     // Ends with the connection, or never.
@@ -100,8 +100,8 @@ async fn a_socket_of_the_file_system_is_this_machine_and_goes_with_the_server() 
     let path = folder.path().join("forebay.sock");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
-    let entrance = Entrance::file(listener, path.clone());
-    let server = tokio::spawn(serve(entrance, router(), ServeConfig::default(), async { drop(stopped.await) }));
+    let listener = Listener::file(listener, path.clone());
+    let server = tokio::spawn(serve(listener, router(), ServeConfig::default(), async { drop(stopped.await) }));
     let answer = exchange(tokio::net::UnixStream::connect(&path).await.unwrap()).await;
     assert!(answer.ends_with("socket Whole"), "{answer}");
     drop(stop);

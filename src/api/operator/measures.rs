@@ -7,11 +7,11 @@ use axum::http::Uri;
 use axum::routing::{MethodRouter, get};
 use serde_json::{Map, Value, json};
 
-use super::Front;
-use super::error::ApiError;
-use super::openai::lists::Query;
-use super::openapi::shapes::errors::ErrorAnswer;
-use super::openapi::shapes::measures::{History, Measures};
+use crate::api::Front;
+use crate::api::error::ApiError;
+use crate::api::openapi::shapes::errors::ErrorAnswer;
+use crate::api::openapi::shapes::measures::{History, Measures};
+use crate::api::pipeline::lists::Query;
 use forebay_clock::{from_rfc3339, rfc3339};
 use forebay_core::request::{Priority, RequestError};
 use forebay_engine::metrics::Metrics;

@@ -11,10 +11,10 @@ use axum::middleware::Next;
 use axum::response::Response;
 use tracing::Instrument;
 
-use super::Front;
-use super::accompanied::{Companion, accompanied};
-use super::metrics::{StreamFault, route};
-use super::request_id::RequestId;
+use crate::api::Front;
+use crate::api::guarded_body::{BodyGuard, with_guard};
+use crate::api::request_id::RequestId;
+use crate::api::request_metrics::{StreamFault, route};
 use forebay_core::request::{FinishReason, SpanParent};
 use forebay_core::units::Micros;
 use forebay_engine::metrics::{Outcome, Route};
@@ -24,7 +24,7 @@ const TRACEPARENT: &str = "traceparent";
 
 /// In the extensions of each request. Cheap to clone.
 #[derive(Clone)]
-pub struct Journey(Arc<Inner>);
+pub struct RequestLog(Arc<Inner>);
 
 struct Inner {
     began: Micros,
@@ -48,21 +48,21 @@ struct Tally {
     reason: OnceLock<&'static str>,
 }
 
-impl fmt::Debug for Journey {
+impl fmt::Debug for RequestLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Journey({})", self.0.request_id)
+        write!(f, "RequestLog({})", self.0.request_id)
     }
 }
 
-impl Journey {
-    fn begin(front: &Front, request: &Request) -> Journey {
+impl RequestLog {
+    fn begin(front: &Front, request: &Request) -> RequestLog {
         let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
         let path = request.uri().path();
         let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
         // Where a part of the routes has a fallback, the router has names of its own.
         let matched = matched.filter(|path| !path.contains("__private"));
         let route = route(path);
-        Journey(Arc::new(Inner {
+        RequestLog(Arc::new(Inner {
             began: front.clock.now(),
             method: request.method().as_str().chars().take(20).collect(),
             path: matched.unwrap_or_else(|| route.label().to_owned()),
@@ -79,7 +79,7 @@ impl Journey {
     }
 
     /// Of the request that a handler has in its hands.
-    pub fn of(request: &Request) -> Option<Journey> {
+    pub fn of(request: &Request) -> Option<RequestLog> {
         request.extensions().get().cloned()
     }
 
@@ -169,26 +169,26 @@ fn is_probe(route: Route) -> bool {
 }
 
 pub async fn layer(Extract(front): Extract<Front>, mut request: Request, next: Next) -> Response {
-    let journey = Journey::begin(&front, &request);
+    let log = RequestLog::begin(&front, &request);
     // Other servers that are asked for this request stand inside its span.
-    let told = journey.0.span.as_ref().and_then(|span| HeaderValue::try_from(span.traceparent()).ok());
+    let told = log.0.span.as_ref().and_then(|span| HeaderValue::try_from(span.traceparent()).ok());
     if let Some(told) = told {
         request.headers_mut().insert(TRACEPARENT, told);
     }
-    request.extensions_mut().insert(journey.clone());
-    let span = tracing::info_span!("request", request_id = journey.0.request_id);
+    request.extensions_mut().insert(log.clone());
+    let span = tracing::info_span!("request", request_id = log.0.request_id);
     // Dropped with this future when the client leaves before there is an answer.
-    let mut ending = Ending { front, journey, status: 0, whole: false, fault: None };
+    let mut ending = Ending { front, log, status: 0, whole: false, fault: None };
     let response = next.run(request).instrument(span).await;
     ending.status = response.status().as_u16();
     ending.fault = response.extensions().get::<StreamFault>().cloned();
-    accompanied(response, ending)
+    with_guard(response, ending)
 }
 
 /// Tells when dropped.
 struct Ending {
     front: Front,
-    journey: Journey,
+    log: RequestLog,
     status: u16,
     /// The client has everything.
     whole: bool,
@@ -204,11 +204,11 @@ impl Drop for Ending {
             400..500 => Outcome::ClientError,
             _ => Outcome::Ok,
         };
-        self.journey.tell(&self.front, self.status, outcome);
+        self.log.tell(&self.front, self.status, outcome);
     }
 }
 
-impl Companion for Ending {
+impl BodyGuard for Ending {
     fn sent(&mut self) {
         self.whole = true;
     }

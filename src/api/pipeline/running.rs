@@ -8,7 +8,7 @@ use futures_util::stream::{BoxStream, SelectAll, unfold};
 use super::head::Head;
 use super::sampling::Delivery;
 use crate::api::State;
-use crate::api::journey::Journey;
+use crate::api::request_log::RequestLog;
 use crate::generate::RawRequest;
 use crate::generate::{CallBegins, CallDelta, Delta, Generation, Started, TextDelta, TokenLogprob};
 use forebay_clock::Clock;
@@ -35,7 +35,7 @@ pub struct Running {
     clock: Clock,
     received: Micros,
     first: Option<Micros>,
-    journey: Option<Journey>,
+    log: Option<RequestLog>,
 }
 
 /// A whole completion.
@@ -118,23 +118,23 @@ impl Running {
             clock: state.clock.clone(),
             received: head.received,
             first: None,
-            journey: head.journey.clone(),
+            log: head.log.clone(),
         };
         // Room for all of them before any is tokenised.
         let admitted = raws.into_iter().map(|raw| state.generator.admit(raw)).collect::<Result<Vec<_>, _>>()?;
         for admitted in admitted {
             running.add(state.generator.submit(admitted).await?);
         }
-        running.tell(|journey| {
-            journey.prompt_tokens(running.prompt_token_count());
-            journey.completion_tokens(0);
+        running.tell(|log| {
+            log.prompt_tokens(running.prompt_token_count());
+            log.completion_tokens(0);
         });
         Ok(running)
     }
 
-    fn tell(&self, what: impl FnOnce(&Journey)) {
-        if let Some(journey) = &self.journey {
-            what(journey);
+    fn tell(&self, what: impl FnOnce(&RequestLog)) {
+        if let Some(log) = &self.log {
+            what(log);
         }
     }
 
@@ -213,7 +213,7 @@ impl Running {
                 Delta::Text(text) => {
                     self.completion_tokens += text.tokens.len();
                     self.reasoning_tokens += text.reasoning_tokens;
-                    self.tell(|journey| journey.completion_tokens(self.completion_tokens));
+                    self.tell(|log| log.completion_tokens(self.completion_tokens));
                     Ok(Said::Text(index, text))
                 }
                 // A client that is still here did not end it.
@@ -222,7 +222,7 @@ impl Running {
                     Ok(Said::Finished { index, reason: FinishReason::Length, stop: None })
                 }
                 Delta::Finished { reason, stop, .. } => {
-                    self.tell(|journey| journey.finished(reason));
+                    self.tell(|log| log.finished(reason));
                     Ok(Said::Finished { index, reason, stop })
                 }
                 Delta::Failed(error) => Err(error),
@@ -230,7 +230,7 @@ impl Running {
                     // Of a prompt's choices the first counts: the others find what it computed.
                     if index.is_multiple_of(self.choices) {
                         self.started[index / self.choices].cached_tokens = cached_tokens;
-                        self.tell(|journey| journey.cached_tokens(self.cached_token_count()));
+                        self.tell(|log| log.cached_tokens(self.cached_token_count()));
                     }
                     continue;
                 }

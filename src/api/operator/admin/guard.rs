@@ -1,54 +1,17 @@
 //! From where `/admin` may be used: by the machine's own users unless the operator says otherwise, and never by web pages
 //! that a browser on the machine happens to show. Where there are API keys, `access.rs` has asked for one before.
 
-use std::net::SocketAddr;
-
 use axum::extract::{Request, State as Extract};
 use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::audience::Access;
 use crate::api::Front;
 use crate::api::access::Identity;
 use crate::api::error::ApiError;
+use crate::api::peer::Peer;
 use forebay_core::request::RequestError;
-
-/// For whom the admin routes answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
-    /// Connections from this machine.
-    #[default]
-    Loopback,
-    /// Everyone who reaches the port.
-    Any,
-    Off,
-}
-
-/// The other end of a request's connection; put into the extensions of every request by the accept loop.
-#[derive(Clone, Copy, Debug)]
-pub enum Peer {
-    Address(SocketAddr),
-    /// A socket of the file system: somebody on this machine.
-    Socket,
-}
-
-impl Peer {
-    fn is_local(self) -> bool {
-        match self {
-            Peer::Address(address) => address.ip().to_canonical().is_loopback(),
-            Peer::Socket => true,
-        }
-    }
-}
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Peer::Address(address) => address.fmt(f),
-            Peer::Socket => f.write_str("a local socket"),
-        }
-    }
-}
 
 /// Who asked, for the log: an address, and the name that a tool may give itself.
 #[derive(Clone, Debug)]

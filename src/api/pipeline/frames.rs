@@ -14,7 +14,7 @@ use super::head::Head;
 use super::running::{Running, Said};
 use super::sampling::Delivery;
 use super::wire::{Identity, timings, trace, usage_of};
-use crate::api::metrics::StreamFault;
+use crate::api::request_metrics::StreamFault;
 use crate::api::{State, error, sse};
 use crate::generate::{TextDelta, TokenLogprob};
 use forebay_core::report::Decision;

@@ -8,8 +8,8 @@ use super::guard::Actor;
 use super::state::ms;
 use crate::api::Front;
 use crate::api::error::ApiError;
-use crate::api::openai::trace_object;
 use crate::api::openapi::shapes::admin::{Cancelled, LiveList, LiveRequest, RequestTrace};
+use crate::api::pipeline::wire::trace_object;
 use forebay_core::request::RequestError;
 use forebay_turn::stats::LiveSequence;
 

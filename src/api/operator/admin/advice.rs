@@ -2,15 +2,14 @@
 //! slices.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Extension, Path, Query, State as Extract};
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
 use tokio::time::sleep;
 
+use super::canary::{Canaries, Canary, Outcome};
 use super::guard::Actor;
 use super::{audit, control};
 use crate::api::Front;
@@ -28,27 +27,6 @@ use forebay_turn::history::{Past, Record};
 
 type Answer = Result<Json<Value>, ApiError>;
 type Parameters = Query<BTreeMap<String, String>>;
-
-/// The last trial, or the one under way. The lock guards these few words; nobody awaits while holding it but for itself.
-pub type Canaries = Arc<Mutex<Option<Canary>>>;
-
-/// A trial as the operator sees it.
-#[derive(Clone, Debug)]
-pub struct Canary {
-    strategy: String,
-    instead_of: String,
-    share: f64,
-    seconds: f64,
-    trial: Trial,
-    /// `None` while it runs.
-    outcome: Option<Outcome>,
-}
-
-#[derive(Clone, Debug)]
-struct Outcome {
-    kept: bool,
-    why: String,
-}
 
 const SHORTEST: Micros = Micros::from_millis(1_000);
 const LONGEST: Micros = Micros::from_millis(24 * 3_600 * 1_000);

@@ -12,11 +12,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::access::Door;
-use super::admin::Peer;
+use crate::api::access::Door;
+use crate::api::peer::Peer;
 
 /// A listener and what it leads to.
-pub struct Entrance {
+pub struct Listener {
     socket: Socket,
     tls: Option<TlsAcceptor>,
     pub door: Door,
@@ -31,26 +31,26 @@ enum Socket {
     },
 }
 
-impl From<TcpListener> for Entrance {
-    fn from(listener: TcpListener) -> Entrance {
-        Entrance { socket: Socket::Address(listener), tls: None, door: Door::Whole }
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Listener {
+        Listener { socket: Socket::Address(listener), tls: None, door: Door::Whole }
     }
 }
 
-impl Entrance {
+impl Listener {
     /// With it, only TLS is spoken.
-    pub fn secured(self, tls: Option<TlsAcceptor>) -> Entrance {
-        Entrance { tls, ..self }
+    pub fn secured(self, tls: Option<TlsAcceptor>) -> Listener {
+        Listener { tls, ..self }
     }
 
-    pub fn leading_to(self, door: Door) -> Entrance {
-        Entrance { door, ..self }
+    pub fn leading_to(self, door: Door) -> Listener {
+        Listener { door, ..self }
     }
 
-    /// A socket of the file system, which goes with the entrance.
+    /// A socket of the file system, which goes with the listener.
     #[cfg(unix)]
-    pub fn file(listener: UnixListener, path: PathBuf) -> Entrance {
-        Entrance { socket: Socket::File { listener, _left: Left(path) }, tls: None, door: Door::Whole }
+    pub fn file(listener: UnixListener, path: PathBuf) -> Listener {
+        Listener { socket: Socket::File { listener, _left: Left(path) }, tls: None, door: Door::Whole }
     }
 
     /// Cancel safe.

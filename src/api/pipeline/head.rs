@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::params::{Fields, wrong};
 use crate::api::access::{Identity, Owner};
-use crate::api::journey::Journey;
 use crate::api::proxies::{FAIRNESS_IDS, OBJECTIVES, SLO_TPOT, SLO_TTFT};
+use crate::api::request_log::RequestLog;
 use crate::api::{State, replay};
 use crate::generate::RawRequest;
 use forebay_core::request::{Origin, Payer, Priority, RequestError};
@@ -34,7 +34,7 @@ pub struct Head {
     /// The adapter that the body's `model` stands for; the answer names it.
     pub adapter: Option<u32>,
     /// What the log will tell of it.
-    pub journey: Option<Journey>,
+    pub log: Option<RequestLog>,
     fairness_id: Option<String>,
     priority: Option<Priority>,
     /// Whose key it came with.
@@ -52,7 +52,7 @@ impl Head {
     pub fn read(state: &State, request: &Request, prefix: &str) -> Result<Head, RequestError> {
         let headers = request.headers();
         let owner = Owner::of(request.extensions());
-        let journey = Journey::of(request);
+        let log = RequestLog::of(request);
         let text = |name: &str| match headers.get(name).map(|value| value.to_str()) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text.trim().to_owned())),
@@ -82,10 +82,10 @@ impl Head {
         };
         let priority = text("x-priority")?.map(|text| priority("x-priority", &spelled(text))).transpose()?;
         let id = format!("{prefix}{}", Uuid::new_v4().simple());
-        journey.iter().for_each(|journey| journey.answers_as(&id));
+        log.iter().for_each(|log| log.answers_as(&id));
         Ok(Head {
             id,
-            journey,
+            log,
             traced: text("x-forebay-trace")?.is_some_and(|asked| asked == "1" || asked.eq_ignore_ascii_case("true")),
             conversation: replay::conversation(headers)?.map(|id| owner.own(&id)),
             strict: strict(request.uri(), headers)?,
@@ -134,7 +134,7 @@ impl Head {
             tenant: tenant.unwrap_or_default().into(),
             weight: key.map(|key| key.weight).unwrap_or_default(),
             received: self.received,
-            span: self.journey.as_ref().and_then(Journey::span),
+            span: self.log.as_ref().and_then(RequestLog::span),
         };
         if raw.parameters.cache_salt.is_none() {
             raw.parameters.cache_salt = key.map(|key| key.cache_salt.clone()).filter(|salt| !salt.is_empty());

@@ -1,30 +1,19 @@
-//! `GET /metrics`, and the layer that counts requests: each once, when its body has been sent or dropped.
+//! The layer that counts requests: each once, when its body has been sent or dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::{Request, State as Extract};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
-use super::Front;
-use super::accompanied::{Companion, accompanied};
-use super::error::ErrorCode;
+use crate::api::Front;
+use crate::api::error::ErrorCode;
+use crate::api::guarded_body::{BodyGuard, with_guard};
 use forebay_clock::Clock;
 use forebay_core::units::Micros;
 use forebay_engine::metrics::{Metrics, Outcome, Route};
-
-/// Prometheus' text format.
-#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "probes", responses((status = 200, description = "All series", body = String, content_type = "text/plain")))]
-pub async fn text(Extract(front): Extract<Front>) -> Response {
-    front.workers.publish();
-    (
-        [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
-        front.metrics.render(forebay_clock::unix_seconds()),
-    )
-        .into_response()
-}
 
 /// Put into the extensions of a streamed response; set when the stream ends with an error frame.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +74,7 @@ pub async fn layer(Extract(state): Extract<Front>, request: Request, next: Next)
     }
     unanswered.outcome = None;
     let (pending, success) = (pending(Some(Outcome::Cancelled)), outcome(response.status()));
-    accompanied(response, Counting { pending, success, fault })
+    with_guard(response, Counting { pending, success, fault })
 }
 
 fn outcome(status: StatusCode) -> Outcome {
@@ -122,7 +111,7 @@ struct Counting {
     fault: Option<StreamFault>,
 }
 
-impl Companion for Counting {
+impl BodyGuard for Counting {
     fn sent(&mut self) {
         let failed = self.fault.as_ref().is_some_and(StreamFault::is_set);
         self.pending.outcome = Some(if failed { Outcome::ServerError } else { self.success });

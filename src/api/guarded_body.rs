@@ -1,4 +1,4 @@
-//! A body with somebody who stays until it has been sent, or given up: who counts the request, tells of it, or holds its place.
+//! A response body with a guard that runs when it is sent or dropped: it counts the request, logs it, or holds its place.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,22 +8,22 @@ use axum::response::Response;
 use http_body::{Frame, SizeHint};
 
 /// Dropped with the body.
-pub trait Companion: Send + Unpin + 'static {
+pub trait BodyGuard: Send + Unpin + 'static {
     /// The client has everything.
     fn sent(&mut self) {}
 }
 
-/// `response`, its body accompanied.
-pub fn accompanied(response: Response, companion: impl Companion) -> Response {
-    response.map(|inner| Body::new(Accompanied { inner, companion }))
+/// `response`, its body with a guard.
+pub fn with_guard(response: Response, guard: impl BodyGuard) -> Response {
+    response.map(|inner| Body::new(GuardedBody { inner, guard }))
 }
 
-struct Accompanied<C: Companion> {
+struct GuardedBody<C: BodyGuard> {
     inner: Body,
-    companion: C,
+    guard: C,
 }
 
-impl<C: Companion> http_body::Body for Accompanied<C> {
+impl<C: BodyGuard> http_body::Body for GuardedBody<C> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -33,7 +33,7 @@ impl<C: Companion> http_body::Body for Accompanied<C> {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.inner).poll_frame(context);
         if matches!(polled, Poll::Ready(None)) {
-            self.companion.sent();
+            self.guard.sent();
         }
         polled
     }
@@ -47,11 +47,11 @@ impl<C: Companion> http_body::Body for Accompanied<C> {
     }
 }
 
-impl<C: Companion> Drop for Accompanied<C> {
+impl<C: BodyGuard> Drop for GuardedBody<C> {
     fn drop(&mut self) {
         // A body of known length is not polled to its end.
         if http_body::Body::is_end_stream(&self.inner) {
-            self.companion.sent();
+            self.guard.sent();
         }
     }
 }

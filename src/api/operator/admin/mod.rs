@@ -2,23 +2,28 @@
 //!
 //! ```text
 //! guard.rs     who may ask, and who asked (for the log)
-//! advice.rs    what a step costs, recommendations, strategies on trial
+//! audience.rs  for whom these routes answer
+//! advice.rs    what a step costs, recommendations, strategies on trial (canary.rs)
 //! control.rs   strategy, policy, limits, thermal level, pause, resume, drain
 //! state.rs     engines and workers in numbers
 //! audit.rs     who changed what, from and to what
-//! reload.rs    the configuration, read again
+//! reload.rs    the configuration, read again (reloading.rs: by whom)
 //! requests.rs  live requests: list, look, end, trace
-//! live.rs      all of that for the dashboard, as a stream
+//! live.rs      all of that for the dashboard, as a stream (feed.rs: its newest frame)
 //! ```
 //! Everything goes through the engine's command channel and takes effect between two steps. Queries answer while a step
 //! runs, from what stayed home.
 
 pub mod advice;
+pub mod audience;
 pub mod audit;
+pub mod canary;
 pub mod control;
+pub mod feed;
 mod guard;
 pub mod live;
 pub mod reload;
+pub mod reloading;
 pub mod requests;
 pub mod state;
 
@@ -27,11 +32,10 @@ use axum::extract::{Extension, Path, Request, State as Extract};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post};
 
-use super::Front;
+use crate::api::Front;
 use forebay_turn::control::Group;
 
 use guard::Actor;
-pub use guard::{Access, Peer};
 
 /// The routes below `/admin`.
 pub fn routes() -> Vec<(String, MethodRouter<Front>)> {

@@ -11,12 +11,12 @@ use axum::extract::State as Extract;
 use axum::response::Response;
 use axum::response::sse::Event;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::requests::object as live_object;
 use super::state;
-use crate::api::{Front, measures, sse};
+use crate::api::operator::measures;
+use crate::api::{Front, sse};
 use forebay_core::report::{BlockUse, Decision};
 use forebay_core::request::RequestError;
 use forebay_core::units::Micros;
@@ -31,18 +31,6 @@ const MOST_REQUESTS: usize = 24;
 const MOST_CELLS: usize = 4_096;
 /// What comes later, since a step takes long or a loop hangs, does not hold up the frame.
 const PATIENCE: Duration = Duration::from_millis(150);
-
-/// The newest frame. The lock is held while one is made, so that it is made once; whoever waits for it wants that frame.
-pub type Feed = Arc<Mutex<Frame>>;
-
-#[derive(Debug, Default)]
-pub struct Frame {
-    /// Empty before the first.
-    text: Arc<str>,
-    made: Micros,
-    /// The last map of blocks, of each loop.
-    blocks: Value,
-}
 
 /// The dashboard's stream. One JSON object in each event: `metrics` as `/metrics/json` has them, `engine` as `/admin/state`,
 /// `blocks` of each loop, `requests` with their timelines.

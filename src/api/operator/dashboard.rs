@@ -7,7 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::error::ApiError;
+use crate::api::error::ApiError;
 use forebay_core::request::RequestError;
 
 /// It loads nothing but its parts, asks nobody but this server, and is shown in no other page.
@@ -22,10 +22,10 @@ struct Part {
 
 macro_rules! part {
     ($name:literal, $kind:expr) => {
-        Part { name: $name, kind: $kind, text: include_str!(concat!("../../dashboard/", $name)) }
+        Part { name: $name, kind: $kind, text: include_str!(concat!("../../../dashboard/", $name)) }
     };
     (vendor $name:literal, $kind:expr) => {
-        Part { name: $name, kind: $kind, text: include_str!(concat!("../../dashboard/vendor/", $name)) }
+        Part { name: $name, kind: $kind, text: include_str!(concat!("../../../dashboard/vendor/", $name)) }
     };
 }
 
@@ -62,7 +62,7 @@ pub async fn page(headers: HeaderMap) -> Response {
 }
 
 /// A part of the page: script, style, picture.
-#[utoipa::path(get, path = "/dashboard/{file}", operation_id = "dashboard_file", tag = "probes", params(("file" = String, Path)), responses((status = 200, description = "A file of the page", body = String), (status = 304, description = "It is as the browser has it"), (status = 404, description = "No such file", body = super::openapi::shapes::errors::ErrorAnswer)))]
+#[utoipa::path(get, path = "/dashboard/{file}", operation_id = "dashboard_file", tag = "probes", params(("file" = String, Path)), responses((status = 200, description = "A file of the page", body = String), (status = 304, description = "It is as the browser has it"), (status = 404, description = "No such file", body = crate::api::openapi::shapes::errors::ErrorAnswer)))]
 pub async fn file(name: Result<Path<String>, PathRejection>, headers: HeaderMap) -> Result<Response, ApiError> {
     const SHOWN: usize = 60;
     let name = name.map(|Path(name)| name).unwrap_or_default();

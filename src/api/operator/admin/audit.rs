@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::api::Front;
 use crate::api::error::ApiError;
-use crate::api::openai::lists::{self, Query};
 use crate::api::openapi::shapes::batches::{AuditList, ListPart};
+use crate::api::pipeline::lists::{self, Query};
 use forebay_core::request::RequestError;
 use forebay_store::AuditEntry;
 use forebay_turn::control::Changed;
