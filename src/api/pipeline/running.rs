@@ -52,7 +52,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    fn hear(&mut self, delta: CallDelta) {
+    fn add_call(&mut self, delta: CallDelta) {
         if let Some(CallBegins { id, name }) = delta.begins {
             self.calls.push(Call { id, name, arguments: String::new() });
         }
@@ -84,7 +84,7 @@ pub enum Said {
 
 /// How long it took, as the HTTP side saw it.
 #[derive(Clone, Copy, Debug)]
-pub struct Timings {
+pub struct RunTimes {
     pub prompt_tokens: usize,
     /// Of those, in the KV cache already.
     pub cached_tokens: usize,
@@ -169,10 +169,10 @@ impl Running {
         self.started.iter().map(|started| started.cached_tokens).sum()
     }
 
-    pub fn timings(&self) -> Timings {
+    pub fn times(&self) -> RunTimes {
         let now = self.clock.now();
         let first = self.first.unwrap_or(now);
-        Timings {
+        RunTimes {
             prompt_tokens: self.prompt_token_count(),
             cached_tokens: self.cached_token_count(),
             prompt: first.since(self.received),
@@ -250,7 +250,7 @@ impl Running {
                 Said::Text(_, delta) => {
                     choice.text.push_str(&delta.text);
                     choice.reasoning.push_str(&delta.reasoning);
-                    delta.calls.into_iter().for_each(|call| choice.hear(call));
+                    delta.calls.into_iter().for_each(|call| choice.add_call(call));
                     choice.tokens.extend(delta.tokens);
                     choice.logprobs.extend(delta.logprobs);
                 }
