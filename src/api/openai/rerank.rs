@@ -179,6 +179,8 @@ pub struct RankedDocument {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
