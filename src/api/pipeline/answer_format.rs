@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::head::Head;
 use super::parts::{Change, Parts};
-use super::running::{Running, Said};
+use super::running::{ChoiceEvent, Running};
 use super::traces::{SequenceTrace, traces};
 use crate::api::request_metrics::StreamFault;
 use crate::api::{State, error, sse};
@@ -61,11 +61,11 @@ pub async fn whole<T: AnswerFormat>(
 ) -> Result<T::Whole, RequestError> {
     let mut parts = Parts::default();
     let mut ended = None;
-    while let Some(said) = running.next().await {
-        match said? {
-            Said::Prompt(..) => {}
-            Said::Text(_, delta) => drop(parts.add(delta)),
-            Said::Finished { reason, stop, .. } => ended = Some((reason, stop)),
+    while let Some(event) = running.next().await {
+        match event? {
+            ChoiceEvent::Prompt(..) => {}
+            ChoiceEvent::Text(_, delta) => drop(parts.add(delta)),
+            ChoiceEvent::Finished { reason, stop, .. } => ended = Some((reason, stop)),
         }
     }
     let (reason, stop) = ended.ok_or(RequestError::Internal)?;
@@ -121,12 +121,12 @@ impl<T: AnswerFormat> Stream<T> {
     async fn next(&mut self) -> Option<Named<T::Event>> {
         while self.ready.is_empty() {
             match self.running.as_mut()?.next().await {
-                Some(Ok(Said::Prompt(..))) => {}
-                Some(Ok(Said::Text(_, delta))) => {
+                Some(Ok(ChoiceEvent::Prompt(..))) => {}
+                Some(Ok(ChoiceEvent::Text(_, delta))) => {
                     let changes = self.parts.add(delta);
-                    self.tell(changes);
+                    self.push(changes);
                 }
-                Some(Ok(Said::Finished { reason, stop, .. })) => self.ended = Some((reason, stop)),
+                Some(Ok(ChoiceEvent::Finished { reason, stop, .. })) => self.ended = Some((reason, stop)),
                 Some(Err(failed)) => self.fail(&failed),
                 None => self.end().await,
             }
@@ -134,7 +134,7 @@ impl<T: AnswerFormat> Stream<T> {
         self.ready.pop_front()
     }
 
-    fn tell(&mut self, changes: Vec<Change>) {
+    fn push(&mut self, changes: Vec<Change>) {
         for change in changes {
             self.ready.extend(self.format.change(&self.parts, change));
         }
@@ -152,7 +152,7 @@ impl<T: AnswerFormat> Stream<T> {
             return self.fail(&RequestError::Internal);
         };
         let changes = self.format.close(&mut self.parts, reason);
-        self.tell(changes);
+        self.push(changes);
         let trace = match &self.traced {
             Some(id) => Some(traces(&self.workers, id).await),
             None => None,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::head::Head;
-use super::running::{Running, Said};
+use super::running::{ChoiceEvent, Running};
 use super::sampling::Delivery;
 use super::traces::{SequenceTrace, traces};
 use super::usage::{Timings, Usage};
@@ -99,8 +99,8 @@ impl<'a, C> Chunk<'a, C> {
 /// What a stream does next.
 enum Turn {
     /// `None` when all choices have finished.
-    Said(Option<Result<Said, RequestError>>),
-    /// Nothing was said for a while, and the client wants to know how far the prompt is.
+    Event(Option<Result<ChoiceEvent, RequestError>>),
+    /// Nothing was event for a while, and the client wants to know how far the prompt is.
     Tick,
 }
 
@@ -121,8 +121,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 struct Frames<C> {
     /// The first token has come.
     prompt_done: bool,
-    /// Tokens of the prompt, as last told where `return_progress` asks for it.
-    told: Option<usize>,
+    /// Tokens of the prompt, as the client knows it, where `return_progress` asks for it.
+    last_progress: Option<usize>,
     running: Option<Running>,
     identity: Identity,
     chunks: C,
@@ -152,7 +152,7 @@ pub async fn stream<C: Chunks>(
     let fault = StreamFault::default();
     let frames = Frames {
         prompt_done: false,
-        told: None,
+        last_progress: None,
         unfinished: running.total(),
         running: Some(running),
         identity: Identity::new(state, head, C::OBJECT),
@@ -183,25 +183,25 @@ impl<C: Chunks> Frames<C> {
 
     async fn next(&mut self) -> Option<String> {
         while self.ready.is_empty() {
-            let said = match self.turn().await? {
-                Turn::Said(said) => said,
+            let event = match self.turn().await? {
+                Turn::Event(event) => event,
                 Turn::Tick => {
                     let computed = progress(&self.workers, &self.identity.id).await;
                     self.push_progress(computed);
                     continue;
                 }
             };
-            match said {
-                Some(Ok(Said::Prompt(index, logprobs))) => {
+            match event {
+                Some(Ok(ChoiceEvent::Prompt(index, logprobs))) => {
                     if let Some(choice) = self.chunks.prompt(index, logprobs) {
                         self.push(&choice);
                     }
                 }
-                Some(Ok(Said::Text(index, delta))) => {
+                Some(Ok(ChoiceEvent::Text(index, delta))) => {
                     let choices = self.chunks.text(index, delta);
                     choices.iter().for_each(|choice| self.push(choice));
                 }
-                Some(Ok(Said::Finished { index, reason, .. })) => {
+                Some(Ok(ChoiceEvent::Finished { index, reason, .. })) => {
                     self.unfinished -= 1;
                     let choice = self.chunks.finish(index, reason);
                     self.push(&choice);
@@ -225,15 +225,15 @@ impl<C: Chunks> Frames<C> {
     async fn turn(&mut self) -> Option<Turn> {
         let running = self.running.as_mut()?;
         if !self.delivery.progress || self.prompt_done {
-            return Some(Turn::Said(running.next().await));
+            return Some(Turn::Event(running.next().await));
         }
-        let said = tokio::select! { biased;
-            said = running.next() => said,
+        let event = tokio::select! { biased;
+            event = running.next() => event,
             () = tokio::time::sleep(PROGRESS_EVERY) => return Some(Turn::Tick),
         };
         self.prompt_done = true;
         self.push_progress(usize::MAX);
-        Some(Turn::Said(said))
+        Some(Turn::Event(event))
     }
 
     /// `computed` tokens of the prompts of all choices.
@@ -242,7 +242,7 @@ impl<C: Chunks> Frames<C> {
         let total = running.prompt_token_count();
         let processed = (computed / running.choices).min(total);
         // A prompt that waits, for a place or for others, has nothing new to tell.
-        if self.told.replace(processed) == Some(processed) {
+        if self.last_progress.replace(processed) == Some(processed) {
             return;
         }
         let time_ms = running.times().prompt.as_millis();

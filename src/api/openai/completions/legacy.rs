@@ -9,7 +9,7 @@ use forebay_core::units::TokenId;
 pub struct Legacy {
     /// Alternatives per token.
     count: i64,
-    told: LegacyLogprobs,
+    logprobs: LegacyLogprobs,
     /// In characters: where the next token begins.
     offset: usize,
 }
@@ -22,7 +22,7 @@ impl Legacy {
     /// The first token begins at `offset`.
     pub fn from(count: i64, offset: usize) -> Legacy {
         let top_logprobs = (count > 0).then(Vec::new);
-        Legacy { count, told: LegacyLogprobs { top_logprobs, ..LegacyLogprobs::default() }, offset }
+        Legacy { count, logprobs: LegacyLogprobs { top_logprobs, ..LegacyLogprobs::default() }, offset }
     }
 
     pub fn offset(&self) -> usize {
@@ -34,21 +34,21 @@ impl Legacy {
         let Some(&first) = tokens.first() else { return };
         let first_spelled = generator.spelled(first);
         self.place(&first_spelled.text, &first_spelled.bytes, generator.is_hidden(first));
-        self.told.token_logprobs.push(None);
-        self.told.top_logprobs.iter_mut().for_each(|all| all.push(None));
+        self.logprobs.token_logprobs.push(None);
+        self.logprobs.top_logprobs.iter_mut().for_each(|all| all.push(None));
         logprobs.iter().for_each(|token| self.push(token));
     }
 
     pub fn push(&mut self, token: &TokenLogprob) {
         self.place(&token.text, &token.bytes, token.hidden);
-        self.told.token_logprobs.push(Some(logprob(token.logprob)));
+        self.logprobs.token_logprobs.push(Some(logprob(token.logprob)));
         let count = self.count;
-        self.told.top_logprobs.iter_mut().for_each(|all| all.push(Some(alternatives(token, count))));
+        self.logprobs.top_logprobs.iter_mut().for_each(|all| all.push(Some(alternatives(token, count))));
     }
 
     fn place(&mut self, text: &str, bytes: &[u8], hidden: bool) {
-        self.told.tokens.push(spelled(text, bytes));
-        self.told.text_offset.push(self.offset);
+        self.logprobs.tokens.push(spelled(text, bytes));
+        self.logprobs.text_offset.push(self.offset);
         if !hidden {
             // Continuation bytes begin no character, so tokens that split one agree with the text.
             self.offset += bytes.iter().filter(|&&byte| byte & 0xC0 != 0x80).count();
@@ -56,7 +56,7 @@ impl Legacy {
     }
 
     pub fn into_answer(self) -> LegacyLogprobs {
-        self.told
+        self.logprobs
     }
 }
 

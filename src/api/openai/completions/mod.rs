@@ -73,14 +73,14 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
         let (running, choices) = running.collect().await?;
         let choices = best(choices, running.choices, asked.shown);
         let trace = if delivery.traced { Some(traces(&state.workers, &head.id).await) } else { None };
-        let told = Told { generator: &state.generator, running: &running, delivery, shown: asked.shown };
+        let whole = Choices { generator: &state.generator, running: &running, delivery, shown: asked.shown };
         Json(Completion {
             id: identity.id,
             object: identity.object,
             created: identity.created,
             model: identity.model,
             system_fingerprint: identity.system_fingerprint,
-            choices: choices.into_iter().enumerate().map(|(index, choice)| told.choice(index, choice)).collect(),
+            choices: choices.into_iter().enumerate().map(|(index, choice)| whole.choice(index, choice)).collect(),
             usage: Usage::of(&running),
             timings: Timings::of(&running),
             forebay_trace: trace,
@@ -179,8 +179,8 @@ fn infill(prompt: Prompt, after: &str) -> Result<Prompt, RequestError> {
     }
 }
 
-/// What choices are told with.
-struct Told<'a> {
+/// What choices are whole with.
+struct Choices<'a> {
     generator: &'a Generator,
     running: &'a Running,
     delivery: Delivery,
@@ -188,7 +188,7 @@ struct Told<'a> {
     shown: usize,
 }
 
-impl Told<'_> {
+impl Choices<'_> {
     fn choice(&self, index: usize, finished: Finished) -> CompletionChoice {
         let delivery = self.delivery;
         let started = self.running.started.get(index / self.shown);
