@@ -1,15 +1,17 @@
 //! Keys in front of the whole router: every route of the document, limits, and what is charged to whom.
 
+use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use axum::routing::get;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use super::access::{Class, class};
-use super::openapi::DOCUMENT;
-use super::testing::{Answer, Scene, answer, get_request, json_post, raw, read, submitted};
 use super::*;
+use crate::api::access::{Class, class};
+use crate::api::openapi::DOCUMENT;
+use crate::api::routes::layered;
+use crate::api::testing::{Answer, Scene, answer, get_request, json_post, raw, read, submitted};
 use forebay_core::request::{Event, FinishReason, Priority, Weight};
 use forebay_core::units::Micros;
 use forebay_store::jobs::Ask;

@@ -4,8 +4,8 @@ use axum::body::Body;
 use axum::http::{Method, Request};
 use serde_json::{Value, json};
 
-use super::openapi::tests::check_answer;
-use super::testing::{Answer, Scene, get_request, json_post};
+use crate::api::openapi::tests::check_answer;
+use crate::api::testing::{Answer, Scene, get_request, json_post};
 use forebay_store::{Config, Location, Store};
 
 const LINE: &str =

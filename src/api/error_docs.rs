@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::mem::discriminant;
 
-use super::error::{Retry, face, object};
+use crate::api::error::{Retry, face, object};
 use forebay_core::request::RequestError;
 
 /// One of each variant, with values as a client meets them, and when it happens.

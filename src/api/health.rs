@@ -10,8 +10,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::error::ApiError;
-use super::openapi::shapes::errors::ErrorAnswer;
+use crate::api::error::ApiError;
+use crate::api::openapi::shapes::errors::ErrorAnswer;
 use forebay_core::request::RequestError;
 use forebay_engine::workers::{Pool, Unready};
 

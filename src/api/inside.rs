@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
-use super::access::Inside;
+use crate::api::access::Inside;
 use forebay_core::request::Priority;
 use forebay_store::jobs::{Answered, Answerer, Ask};
 

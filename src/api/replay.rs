@@ -17,7 +17,7 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::{error, sse};
+use crate::api::{error, sse};
 use forebay_clock::Clock;
 use forebay_core::request::RequestError;
 use forebay_core::units::Micros;

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
+use axum::response::Response;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tower::ServiceExt;
 
 use super::*;
-use crate::generate::{Embeddings, GeneratorParts};
+use crate::generate::{Embeddings, Generator, GeneratorParts};
+use forebay_clock::Clock;
 use forebay_core::intake::Capacity;
 use forebay_core::request::{Event, FinishReason, Limits};
 use forebay_core::step::{Logprobs, Sampled};
@@ -19,7 +21,9 @@ use forebay_core::units::TokenId;
 use forebay_engine::EngineHandle;
 use forebay_engine::command::{Accepted, EngineCommand, Submission};
 use forebay_engine::heartbeat::Heartbeat;
+use forebay_engine::metrics::Metrics;
 use forebay_engine::permit::Gate;
+use forebay_engine::workers::Pool;
 use forebay_store::Store;
 use forebay_text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
 

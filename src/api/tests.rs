@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::Request;
+use axum::routing::get;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use super::testing::*;
 use super::*;
-use forebay_core::request::{Event, FinishReason};
+use crate::api::routes::layered;
+use crate::api::testing::*;
+use forebay_core::request::{Event, FinishReason, RequestError};
 use forebay_engine::command::EngineCommand;
 use forebay_text::fixtures::{END, VOCAB};
 

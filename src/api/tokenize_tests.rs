@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::testing::*;
+use crate::api::testing::*;
 use forebay_text::fixtures;
 
 async fn post(scene: &mut Scene, path: &str, body: Value) -> Value {

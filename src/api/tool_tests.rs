@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::testing::*;
+use crate::api::testing::*;
 use forebay_core::request::{Event, FinishReason};
 
 const CHAT: &str = "/v1/chat/completions";

@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::files::expiry_seconds;
-use super::lists::{self, Query};
-use super::params::{Fields, wrong};
 use crate::api::Front;
 use crate::api::access::Owner;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use crate::api::openapi::shapes::batches::{BatchList, BatchObject, BatchRequest, ListPart};
+use crate::api::pipeline::lists::{self, Query};
+use crate::api::pipeline::params::{Fields, wrong};
 use forebay_core::request::RequestError;
 use forebay_store::jobs::{self, ROUTES};
 use forebay_store::{Batch, BatchStatus, NewBatch};

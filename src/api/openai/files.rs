@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::lists::{self, Query};
 use crate::api::Front;
 use crate::api::access::Owner;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::batches::{FileDeleted, FileList, FileObject, FilePart, FileUpload, ListPart};
 use crate::api::openapi::shapes::errors::ErrorAnswer;
+use crate::api::pipeline::lists::{self, Query};
 use forebay_core::request::RequestError;
 use forebay_store::jobs::{LineFault, LineReader};
 use forebay_store::{FileQuery, NewFile, Store};

@@ -90,7 +90,7 @@ impl Ask {
     }
 
     pub fn route(&self) -> Route {
-        crate::api::metrics::route(self.path.split('?').next().unwrap_or_default())
+        crate::api::request_metrics::route(self.path.split('?').next().unwrap_or_default())
     }
 
     pub fn body(&self) -> &Bytes {

@@ -8,7 +8,7 @@ use forebay_kernels::bf16;
 use forebay_kernels::matmul;
 use forebay_kernels::memory::{Memory, OutOfMemory};
 use forebay_kernels::packed::{self, Packing};
-use forebay_kernels::quant::{self, Panels, Rows, Span};
+use forebay_kernels::quant::{self, Panels, QuantisedRows, RoundingGroup};
 
 pub(crate) struct Matrix {
     weights: Weights,
@@ -47,13 +47,13 @@ impl Matrix {
     pub fn products<const N: usize>(
         weights: [&Matrix; N],
         x: &[f32],
-        rounded: &mut Rows,
+        rounded: &mut QuantisedRows,
         buffers: &Buffers,
     ) -> [Buffer; N] {
         let mut all = weights.map(|weight| buffers.take(x.len() / weight.inputs * weight.outputs));
         let mut outputs = all.iter_mut().map(|y| &mut **y);
-        if let Some((panels, span)) = Matrix::of_one_span(weights) {
-            rounded.round(x, weights[0].inputs, span);
+        if let Some((panels, group)) = Matrix::of_one_rounding_group(weights) {
+            rounded.round(x, weights[0].inputs, group);
             quant::matmuls_into(rounded, panels.map(|panels| (panels, outputs.next().expect("one for each"))));
             return all;
         }
@@ -64,13 +64,13 @@ impl Matrix {
             bf16::matmuls_into(x, tiles.map(|weights| (weights, outputs.next().expect("one for each"))));
             return all;
         }
-        let mut span = None;
+        let mut group = None;
         for (weight, y) in weights.into_iter().zip(outputs) {
             match &weight.weights {
                 Weights::Panels(panels) => {
-                    if span != Some(panels.span()) {
-                        rounded.round(x, weight.inputs, panels.span());
-                        span = Some(panels.span());
+                    if group != Some(panels.rounding_group()) {
+                        rounded.round(x, weight.inputs, panels.rounding_group());
+                        group = Some(panels.rounding_group());
                     }
                     quant::matmul_into(rounded, panels, y);
                 }
@@ -85,20 +85,20 @@ impl Matrix {
     }
 
     /// Where all are panels that want their rows rounded alike.
-    fn of_one_span<const N: usize>(weights: [&Matrix; N]) -> Option<([&Panels; N], Span)> {
+    fn of_one_rounding_group<const N: usize>(weights: [&Matrix; N]) -> Option<([&Panels; N], RoundingGroup)> {
         let Weights::Panels(first) = &weights.first()?.weights else { return None };
-        let span = first.span();
+        let group = first.rounding_group();
         let panels = all_of(weights, |weight| match weight {
-            Weights::Panels(panels) if panels.span() == span => Some(panels),
+            Weights::Panels(panels) if panels.rounding_group() == group => Some(panels),
             _ => None,
         })?;
-        Some((panels, span))
+        Some((panels, group))
     }
 
     /// How rows are rounded for weights of 8 bits; `None` for others.
-    pub fn fine_span(&self) -> Option<Span> {
+    pub fn fine_rounding_group(&self) -> Option<RoundingGroup> {
         match &self.weights {
-            Weights::Panels(panels) => panels.are_eight_bits().then(|| panels.span()),
+            Weights::Panels(panels) => panels.are_eight_bits().then(|| panels.rounding_group()),
             Weights::Tiles(_) | Weights::Rows(..) | Weights::Plain(_) => None,
         }
     }

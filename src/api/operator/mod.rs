@@ -1,0 +1,6 @@
+//! What the operator sees and changes: `/admin`, the dashboard, and the server in numbers, as JSON and for Prometheus.
+
+pub mod admin;
+pub mod dashboard;
+pub mod measures;
+pub mod metrics;
