@@ -82,8 +82,9 @@ pub fn engine_settings() -> Vec<Setting<EngineConfig>> {
             .whole(1..=64)
             .flag("multi-step-count")
             .help("decode steps per call; commands are heard between calls"),
-        Setting::new("engine.overlap", |c: &mut EngineConfig| &mut c.overlap)
-            .help("deliver the last step's events while the next one runs; false does it between steps, for the same answers"),
+        Setting::new("engine.overlap", |c: &mut EngineConfig| &mut c.overlap).help(
+            "deliver the last step's events while the next one runs; false does it between steps, for the same answers",
+        ),
         Setting::new("engine.threads", |c: &mut EngineConfig| &mut c.threads)
             .whole(1..=1_024)
             .flag("threads")

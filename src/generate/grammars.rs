@@ -11,7 +11,9 @@ use forebay_core::constraint::Stop;
 use forebay_core::request::RequestError;
 use forebay_core::units::TokenId;
 use forebay_text::Tokenizer;
-use forebay_text::grammar::{Cache, Grammar, GrammarError, GrammarSpec, Limits, STACK_BYTES, Vocabulary, GrammarConfig};
+use forebay_text::grammar::{
+    Cache, Grammar, GrammarConfig, GrammarError, GrammarSpec, Limits, STACK_BYTES, Vocabulary,
+};
 
 use super::raw::RawGrammar;
 
@@ -150,7 +152,6 @@ impl Grammars {
 mod tests {
     use std::time::Duration;
 
-    
     use super::*;
     use forebay_text::fixtures;
 

@@ -4,7 +4,7 @@ use forebay_core::settings::Setting;
 use forebay_kernels::attention::KvDtype;
 use forebay_kernels::packed::Quantised;
 
-use super::options::{DeviceChoice, Dtype, LoadFormat, LoadOptions};
+use crate::types::options::{DeviceChoice, Dtype, LoadFormat, LoadOptions};
 
 type Row = Setting<LoadOptions>;
 

@@ -1,10 +1,10 @@
 //! The settings of the scheduler: seats, steps, who computes first, and heat.
 
 use super::config::Config;
+use super::lookup::Speculative;
 use super::policy::PolicyKind;
 use super::policy::thermal::Thresholds;
 use super::preempt::Preemption;
-use super::lookup::Speculative;
 use crate::settings::Setting;
 use crate::units::Micros;
 
