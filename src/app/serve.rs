@@ -15,7 +15,7 @@ use tracing_appender::non_blocking::ErrorCounter;
 use crate::api::{self, Health, ServeConfig};
 use crate::config::{Config, Loaded};
 use forebay_clock::Clock;
-use forebay_engine::telemetry::{self, Spans, Telemetry};
+use forebay_engine::telemetry::{Spans, Telemetry};
 use forebay_engine::workers::{self as pool, Pool};
 use forebay_store::Store;
 use forebay_store::jobs::{Runner, RunnerParts};

@@ -1,5 +1,7 @@
 //! Keys for the tests of other rooms: a store without a file, and keys that exist from the start.
 
+use std::time::Duration;
+
 use super::*;
 
 /// As a server has them, and the texts of `wanted`, in their order.
