@@ -134,20 +134,23 @@ pub enum EventDelta {
 }
 
 #[derive(Serialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 pub enum BlockDelta {
-    ThinkingDelta { thinking: String },
-    TextDelta { text: String },
-    InputJsonDelta { partial_json: String },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: String },
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    InputJson { partial_json: String },
 }
 
 impl BlockDelta {
     /// What was added to `part`.
     pub fn of(part: &Part, added: String) -> BlockDelta {
         match part {
-            Part::Thinking(_) => BlockDelta::ThinkingDelta { thinking: added },
-            Part::Text { .. } => BlockDelta::TextDelta { text: added },
-            Part::Call { .. } => BlockDelta::InputJsonDelta { partial_json: added },
+            Part::Thinking(_) => BlockDelta::Thinking { thinking: added },
+            Part::Text { .. } => BlockDelta::Text { text: added },
+            Part::Call { .. } => BlockDelta::InputJson { partial_json: added },
         }
     }
 }

@@ -91,12 +91,7 @@ pub async fn count_tokens(Extract(state): Extract<State>, request: Request) -> R
 }
 
 /// Messages as a chat.
-fn translate(
-    state: &State,
-    head: &Head,
-    mut fields: Fields,
-    wanted: Wanted,
-) -> Result<Translated<impl Fn(&str) -> Option<String> + use<>>, RequestError> {
+fn translate(state: &State, head: &Head, mut fields: Fields, wanted: Wanted) -> Result<Translated, RequestError> {
     let mut chat = Map::new();
     if wanted == Wanted::Count {
         chat.extend(fields.take("model").map(|model| ("model".to_owned(), model)));
@@ -138,7 +133,7 @@ fn translate(
         }
     }
     let ignored = fields.finish(head.strict)?;
-    Ok(Translated { chat, ignored, named: move |param: &str| input.named(param) })
+    Ok(Translated { chat, ignored, named: Box::new(move |param| input.named(param)) })
 }
 
 /// Whom a request is for.

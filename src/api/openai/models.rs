@@ -37,13 +37,15 @@ pub fn objects(info: &ServerInfo, generator: &Generator) -> Vec<ModelObject> {
 }
 
 fn object(info: &ServerInfo, generator: &Generator, name: &str) -> ModelObject {
-    let own = OwnModel {
-        root: generator.model_id().to_owned(),
-        parent: generator.adapter(name).map(|_| generator.model_id().to_owned()),
-        max_model_len: generator.limits().max_model_len,
-    };
-    let (id, created) = (name.to_owned(), info.created);
-    ModelObject { id, object: "model", created, owned_by: "forebay", own: Some(own) }
+    ModelObject {
+        id: name.to_owned(),
+        object: "model",
+        created: info.created,
+        owned_by: "forebay",
+        root: Some(generator.model_id().to_owned()),
+        parent: Some(generator.adapter(name).map(|_| generator.model_id().to_owned())),
+        max_model_len: Some(generator.limits().max_model_len),
+    }
 }
 
 #[derive(Serialize, ToSchema)]
@@ -67,24 +69,32 @@ pub struct ModelObject {
     created: u64,
     /// `forebay`, or `upstream` where another server has the model.
     owned_by: &'static str,
-    /// Of the server's own model.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    own: Option<OwnModel>,
-}
-
-#[derive(Serialize, ToSchema)]
-pub struct OwnModel {
-    /// The model behind the name.
-    root: String,
-    /// Of an adapter: the model that it changes.
-    #[schema(required = true)]
-    parent: Option<String>,
-    max_model_len: u32,
+    /// The model behind the name. This and the following are known of the server's own model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<String>,
+    /// Of an adapter, the model that it changes, else `null`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    parent: Option<Option<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_model_len: Option<u32>,
 }
 
 impl ModelObject {
     /// A model that an upstream has.
     pub fn of_upstream(id: String, created: u64) -> ModelObject {
-        ModelObject { id, object: "model", created, owned_by: "upstream", own: None }
+        let (root, parent, max_model_len) = (None, None, None);
+        ModelObject { id, object: "model", created, owned_by: "upstream", root, parent, max_model_len }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_of_an_upstreams_model_is_absent() {
+        let theirs = serde_json::to_string(&ModelObject::of_upstream("m".into(), 7)).unwrap();
+        assert_eq!(theirs, r#"{"id":"m","object":"model","created":7,"owned_by":"upstream"}"#);
     }
 }

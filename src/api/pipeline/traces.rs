@@ -50,7 +50,7 @@ pub struct SequenceSteps {
 /// The traces of a request's sequences; none when the engine has gone.
 pub async fn traces(workers: &Pool, id: &str) -> Vec<SequenceTrace> {
     let traces = workers.traces(id.to_owned()).await.unwrap_or_default();
-    traces.iter().map(|trace| SequenceTrace::of(trace)).collect()
+    traces.iter().map(SequenceTrace::of).collect()
 }
 
 impl SequenceTrace {

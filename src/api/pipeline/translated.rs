@@ -14,14 +14,17 @@ use super::wire::{self, About};
 use crate::api::State;
 use forebay_core::request::RequestError;
 
-/// A request as a chat. `named` answers with the protocol's own name of a chat's field; `None` where it is the same.
-pub struct Translated<N> {
+/// Answers with the protocol's own name of a chat's field; `None` where it is the same.
+pub type Names = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// A request as a chat.
+pub struct Translated {
     pub chat: Map<String, Value>,
     pub ignored: Vec<String>,
-    pub named: N,
+    pub named: Names,
 }
 
-impl<N: Fn(&str) -> Option<String>> Translated<N> {
+impl Translated {
     /// The answer, whole or as a stream of events, in the format that `format` makes for it.
     pub async fn answer<F: AnswerFormat>(
         self,

@@ -100,10 +100,7 @@ pub async fn input_tokens(Extract(state): Extract<State>, request: Request) -> R
 }
 
 /// A response as a chat, and what its answer repeats.
-fn translate(
-    head: &Head,
-    mut fields: Fields,
-) -> Result<(Translated<impl Fn(&str) -> Option<String> + use<>>, Echo), RequestError> {
+fn translate(head: &Head, mut fields: Fields) -> Result<(Translated, Echo), RequestError> {
     refuse_memory(&mut fields)?;
     let mut chat = Map::new();
     for name in PASSED {
@@ -124,7 +121,7 @@ fn translate(
     take_logprobs(&mut fields, &mut chat, &mut echo)?;
     take_without_effect(&mut fields)?;
     let ignored = fields.finish(head.strict)?;
-    Ok((Translated { chat, ignored, named: move |param: &str| input.named(param) }, echo))
+    Ok((Translated { chat, ignored, named: Box::new(move |param| input.named(param)) }, echo))
 }
 
 /// What would need answers that are stored.
