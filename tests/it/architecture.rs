@@ -80,7 +80,7 @@ const IMPURE_WORDS: &[&str] = &["Instant", "SystemTime", "thread_rng", "Mutex", 
 
 /// Where `unsafe` may stand, each block with its safety argument; `main.rs` has one line.
 const MAY_BE_UNSAFE: &[(&str, &str)] =
-    &[("kernels", ""), ("forebay", "ffi/"), ("model", "weights/map.rs"), ("forebay", "main.rs")];
+    &[("kernels", ""), ("forebay", "ffi/"), ("model", "files/map.rs"), ("forebay", "main.rs")];
 
 const MAX_CODE_LINES: usize = 500;
 /// Longer files that were accepted: package, path, lines they may have, when and why.
@@ -320,7 +320,7 @@ fn the_counted_lines_of_architectures_are_true() {
     let read = |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let document = read("docs/adding-a-model.md");
     let files =
-        ["crates/model/src/arch.rs", "crates/model/src/gguf/spec.rs", "crates/model/src/encoder/arch.rs"].map(read);
+        ["decoder.rs", "gguf/decoder.rs", "encoder.rs"].map(|file| read(&format!("crates/model/src/arch/{file}")));
     let lines = |file: &str, name: &str| {
         let (_, from) = file.split_once(&format!("\nfn {name}(")).unwrap_or_else(|| panic!("no function {name}"));
         from.split_once("\n}\n").expect("an end").0.lines().count() + 1
