@@ -1,6 +1,5 @@
-//! What is measured, and for how long it is kept.
+//! What is kept and shown beside the counters.
 
-use super::compat::Compat;
 use forebay_core::units::Micros;
 
 /// What is kept for `/metrics/json`.
@@ -28,6 +27,24 @@ impl Default for Config {
             compat: vec![Compat::Vllm],
             kept_every: Some(Micros::from_millis(60_000)),
             kept_for: Micros::from_millis(7 * 24 * 3_600_000),
+        }
+    }
+}
+
+/// Whose names are shown beside ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compat {
+    Vllm,
+    LlamaServer,
+}
+
+impl Compat {
+    pub const ALL: [Compat; 2] = [Compat::Vllm, Compat::LlamaServer];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Compat::Vllm => "vllm",
+            Compat::LlamaServer => "llama-server",
         }
     }
 }

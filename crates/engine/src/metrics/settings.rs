@@ -3,8 +3,7 @@
 use forebay_core::settings::{Setting, list};
 use forebay_core::units::Micros;
 
-use super::compat::Compat;
-use super::config::Config;
+use super::config::{Compat, Config};
 
 const COMPAT: &str = "none, or a list of vllm and llama-server";
 
