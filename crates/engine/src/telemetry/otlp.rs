@@ -9,10 +9,19 @@ use opentelemetry::{Key, KeyValue};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
+use thiserror::Error;
 use tokio::runtime::Handle;
 
-use super::TelemetryError;
 use crate::https;
+
+/// Why spans cannot be sent anywhere.
+#[derive(Debug, Error)]
+pub enum TelemetryError {
+    #[error("spans cannot be sent to {endpoint}: it must begin with http:// or https://")]
+    Scheme { endpoint: String },
+    #[error("spans cannot be sent: {0}")]
+    Exporter(String),
+}
 
 const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";

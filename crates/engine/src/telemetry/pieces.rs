@@ -3,11 +3,21 @@
 use opentelemetry::KeyValue;
 use opentelemetry::trace::{SpanKind, Status};
 
-use super::Piece;
 use super::context::SpanContext;
 use crate::trace::{Course, Trace};
 use forebay_core::report::Decision;
 use forebay_core::units::Micros;
+
+/// One span before it is put into OpenTelemetry's form.
+pub struct Piece {
+    pub context: SpanContext,
+    pub kind: SpanKind,
+    pub name: String,
+    pub began: Micros,
+    pub ended: Micros,
+    pub attributes: Vec<KeyValue>,
+    pub status: Status,
+}
 
 /// As far as it came. A sequence that was ended in the queue has no prefill, one without a token no decode.
 pub fn of(trace: &Trace) -> Vec<Piece> {
