@@ -7,6 +7,19 @@
 //! clients ◀────── Event ───────────┘
 //! ```
 //! No lock is shared with a step: what a step needs travels with it, what commands touch stays with the loop.
+//!
+//! Around the loop: [`workers`] (which loop or upstream takes a request), [`metrics`], [`telemetry`], `kv_events`. This crate
+//! knows neither text nor JSON nor configuration files; tokens go in, and [`forebay_core::request::Event`]s come out.
+//!
+//! Read [`run::run`], [`loop_state::LoopState`], [`EngineHandle`], [`forward::Forward`] and [`workers::Pool`] first.
+//!
+//! ```
+//! use forebay_engine::metrics::Metrics;
+//!
+//! let metrics = Metrics::new();
+//! metrics.admitted(1, 12);
+//! assert!(metrics.render(0).lines().any(|line| line.starts_with("forebay_") && line.ends_with(" 12")));
+//! ```
 
 mod answers;
 pub mod cache_feed;

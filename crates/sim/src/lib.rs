@@ -8,7 +8,29 @@
 //! replay.rs: the same calls, times and tokens from a live loop's decision log
 //! report.rs, json.rs, html.rs: for people and programs
 //! ```
-//! What it must not know: models, sockets, the system's clock.
+//! This crate knows no models, no sockets and no system clock. Its only files are scenarios, cost models and reports, as text.
+//!
+//! Read [`simulate()`], [`Setup`], [`Scenario`], [`CostModel`] and [`Summary`] first.
+//!
+//! ```
+//! use forebay_core::{intake, scheduler};
+//! use forebay_sim::{CostModel, Scenario, Setup, Slo, simulate};
+//!
+//! let scenario = Scenario::built_in("steady_state").expect("a built-in scenario").at_rate(2.0, 3.0);
+//! let setup = Setup {
+//!     intake: intake::Config::default(),
+//!     scheduler: scheduler::Config::default(),
+//!     block_size: 32,
+//!     num_blocks: None,
+//!     cost: CostModel::simulated_worker(),
+//! };
+//! let classes: Vec<String> = scenario.classes.iter().map(|class| class.name.clone()).collect();
+//! let run = |seed| {
+//!     let setup = setup.for_lengths(scenario.longest());
+//!     simulate(&setup, &classes, &scenario.arrivals(seed), seed, &mut |_| ()).summary(&Slo::default())
+//! };
+//! assert_eq!(run(1).ttft.p99, run(1).ttft.p99, "the same seed gives the same run");
+//! ```
 
 pub mod canary;
 mod chart;
