@@ -53,7 +53,7 @@
 //!     core = home;
 //!     now = now + Micros::from_millis(5);
 //!     turn.on_report(&mut core, report, Micros::from_millis(5));
-//!     events += turn.take_report().map_or(0, |report| report.events.len());
+//!     events += turn.take_report(now).map_or(0, |report| report.events.len());
 //! }
 //! assert!(events > 3, "three tokens and an end");
 //! # Ok::<(), forebay_core::request::RequestError>(())

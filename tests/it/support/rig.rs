@@ -33,7 +33,6 @@ pub struct Rig<E: Executor = Forward> {
     pub handle: EngineHandle,
     pub task: JoinHandle<Core<E>>,
     pub heartbeat: Arc<Heartbeat>,
-    pub metrics: Arc<Metrics>,
     /// What the loop heard and decided, where [`Setup::record`] says so.
     pub log: Option<mpsc::Receiver<Entry>>,
     pub tuning: Tuning,

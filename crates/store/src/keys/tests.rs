@@ -1,5 +1,7 @@
 //! Keys against a store and a clock that the test moves.
 
+use std::time::Duration;
+
 use super::spool::Writer;
 use super::testing::{with_keys, with_spool};
 use super::*;
