@@ -1,11 +1,11 @@
-//! From configuration to what the routes share, and the routes.
+//! From configuration to what the routes share, the routes, and the reloader that one of them asks.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::api::{self, BodyLimits, Health};
-use crate::config::{AdminAccess, Config};
+use crate::config::{AdminAccess, Config, Loaded};
 use crate::generate::Generator;
 use forebay_clock::Clock;
 use forebay_engine::metrics::Metrics;
@@ -14,8 +14,9 @@ use forebay_engine::workers::Pool;
 use forebay_store::Store;
 use forebay_store::keys::Keys;
 
+use super::logging::Level;
 use super::measures;
-use super::reload::Reloader;
+use super::reload::{Reloader, ReloaderParts};
 
 /// What the routes share with the rest of the server.
 pub struct Parts {
@@ -27,14 +28,36 @@ pub struct Parts {
     /// Where they are asked for.
     pub keys: Option<Keys>,
     pub store: Store,
-    pub reloader: Arc<Reloader>,
-    /// Whether requests are logged.
-    pub access_log: Arc<AtomicBool>,
+    /// What is logged.
+    pub level: Level,
     pub telemetry: Option<Telemetry>,
 }
 
-pub fn front(config: &Config, parts: Parts) -> api::Front {
-    let Parts { metrics, fingerprint, clock, workers, keys, store, reloader, access_log, telemetry } = parts;
+/// What the routes share, and who changes the configuration that is in force.
+pub struct Face {
+    pub front: api::Front,
+    pub reloader: Arc<Reloader>,
+}
+
+impl Face {
+    pub fn new(loaded: Loaded, parts: Parts) -> Face {
+        let config = loaded.config.clone();
+        let access_log = Arc::new(AtomicBool::new(config.logging.access));
+        let reloading = ReloaderParts {
+            pool: parts.workers.clone(),
+            store: parts.store.clone(),
+            clock: parts.clock.clone(),
+            metrics: parts.metrics.clone(),
+            level: parts.level.clone(),
+            access: access_log.clone(),
+        };
+        let reloader = Arc::new(Reloader::new(loaded, reloading));
+        Face { front: front(&config, parts, reloader.clone(), access_log), reloader }
+    }
+}
+
+fn front(config: &Config, parts: Parts, reloader: Arc<Reloader>, access_log: Arc<AtomicBool>) -> api::Front {
+    let Parts { metrics, fingerprint, clock, workers, keys, store, telemetry, .. } = parts;
     api::Front {
         metrics,
         health: Arc::new(Health::new(workers.clone())),

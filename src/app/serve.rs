@@ -23,11 +23,11 @@ use forebay_store::keys::Keys;
 
 use super::ending::{self, End, FLUSH, LAST_WORDS, Patience};
 use super::failure::{Failure, input};
-use super::front;
+use super::front::{self, Face};
 use super::keeper::{self, Keeper};
 use super::listeners::{self, Listeners, Named};
 use super::logging::{self, Level};
-use super::reload::{Reloader, ReloaderParts};
+use super::reload::Reloader;
 use super::services::{Grace, Order, Running, Service, Services, Starting, Step, starting, starting_if_any};
 use super::signals::{Hangups, Signals};
 use super::workers::{self, Workers};
@@ -194,30 +194,17 @@ fn assemble(loaded: Loaded, opened: Opened) -> Result<Assembled, Failure> {
     let Workers { pool, generator, shared, fingerprint, kv_events } = workers;
     let config = loaded.config.clone();
     let hangups = Hangups::new().context("listening for signals")?;
-    let access_log = Arc::new(config.logging.access.into());
-    let parts = ReloaderParts {
-        pool: pool.clone(),
-        store: store.clone(),
-        clock: clock.clone(),
-        metrics: shared.metrics.clone(),
+    let parts = front::Parts {
         level,
-        access: Arc::clone(&access_log),
+        metrics: shared.metrics,
+        fingerprint,
+        clock: clock.clone(),
+        workers: pool.clone(),
+        keys: keys.clone(),
+        store: store.clone(),
+        telemetry: spans.as_ref().map(|(telemetry, ..)| telemetry.clone()),
     };
-    let reloader = Arc::new(Reloader::new(loaded, parts));
-    let front = front::front(
-        &config,
-        front::Parts {
-            metrics: shared.metrics,
-            fingerprint,
-            clock: clock.clone(),
-            workers: pool.clone(),
-            keys: keys.clone(),
-            store: store.clone(),
-            reloader: reloader.clone(),
-            access_log,
-            telemetry: spans.as_ref().map(|(telemetry, ..)| telemetry.clone()),
-        },
-    );
+    let Face { front, reloader } = Face::new(loaded, parts);
     let drain_asked = front.drain.clone();
     let router = front::router(front.clone(), generator, config.server.stream_hold);
     let runner = RunnerParts {
