@@ -126,14 +126,14 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         thermal: Thresholds::default(),
         gate: gate.clone(),
         clock: Clock::system(),
-        metrics: metrics.clone(),
+        metrics,
         heartbeat: heartbeat.clone(),
     })
     .overlapping(setup.overlap);
     let (sender, commands) = mpsc::channel(256);
     let log = setup.record.map(|most| state.record(most));
     let task = tokio::spawn(run::run(core, state, commands));
-    Rig { handle: EngineHandle::new(sender, gate), task, heartbeat, metrics, log, tuning, config }
+    Rig { handle: EngineHandle::new(sender, gate), task, heartbeat, log, tuning, config }
 }
 
 impl<E: Executor> Rig<E> {
