@@ -30,7 +30,7 @@ pub struct EngineConfig {
     /// How long prefills may keep running streams waiting; `None` is for ever.
     pub max_stall: Option<Micros>,
     pub multi_step_count: usize,
-    /// Whether the next step is planned while one runs.
+    /// Whether the last step's events are delivered while the next one runs.
     pub overlap: bool,
     /// `None` is what the container may use.
     pub threads: Option<usize>,

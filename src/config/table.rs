@@ -236,7 +236,7 @@ pub const KEYS: &[Key] = &[
         "engine.overlap",
         "true",
         Kind::Bool,
-        "plan the next step and deliver the last one while a step runs; false does both between steps, for the same answers",
+        "deliver the last step's events while the next one runs; false does it between steps, for the same answers",
     ),
     key(
         "engine.speculative",

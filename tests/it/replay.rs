@@ -53,12 +53,6 @@ async fn recorded() -> (Vec<Entry>, forebay_turn::control::Tuning, forebay_turn:
             collect(receiver).await.end.expect("an end");
         }
     }
-    let confirmed = rig
-        .metrics
-        .render(0)
-        .lines()
-        .find_map(|line| line.strip_prefix(r#"forebay_plans_ahead_total{fate="confirmed"} "#)?.parse::<f64>().ok());
-    assert!(confirmed > Some(100.0), "plans made while a step ran are on the log like any other: {confirmed:?}");
     let (tuning, config, mut log) = (rig.tuning.clone(), rig.config, rig.log.take().expect("a log"));
     rig.join().await;
     let mut entries = Vec::new();

@@ -90,25 +90,6 @@ impl Miss {
     }
 }
 
-/// What became of a plan that was made while the step before it ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    Confirmed,
-    /// Something came otherwise: an end, a failure, an abort, a guess that was right, a newcomer, another setting.
-    Discarded,
-}
-
-impl Fate {
-    pub const ALL: [Fate; 2] = [Fate::Confirmed, Fate::Discarded];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Fate::Confirmed => "confirmed",
-            Fate::Discarded => "discarded",
-        }
-    }
-}
-
 /// Places in a guess that are told apart.
 pub const POSITIONS: usize = 8;
 

@@ -9,8 +9,8 @@ use crate::metrics::Metrics;
 use forebay_clock::Clock;
 use forebay_core::report::{BlockUse, Decision, Stage};
 use forebay_core::request::{CLASSES, Event, FinishReason, Origin, Priority, Request, RequestError};
+use forebay_core::scheduler::StepPlan;
 use forebay_core::scheduler::thermal::{Level, Reading, Thresholds};
-use forebay_core::scheduler::{Outlook, PlannedAhead, StepPlan};
 use forebay_core::units::{Micros, SeqId};
 
 use super::cache_feed::CacheFeed;
@@ -66,9 +66,6 @@ pub struct LoopState {
     cache_feed: Option<CacheFeed>,
     /// Whether what can be done while a step runs is done then, or before the next one begins.
     pub(super) overlap: bool,
-    /// What the next plan will most likely look at, and then that plan.
-    pub(super) outlook: Option<Outlook>,
-    pub(super) ahead: Option<PlannedAhead>,
     /// Closed event channels were looked for since the core was last home.
     pub(super) looked_for_closed: bool,
 }
@@ -164,8 +161,6 @@ impl LoopState {
             heartbeat,
             cache_feed: None,
             overlap: true,
-            outlook: None,
-            ahead: None,
             looked_for_closed: false,
         };
         state.tell_selected();
@@ -197,7 +192,7 @@ impl LoopState {
         LoopState { cache_feed, ..self }
     }
 
-    /// Whether the next step is planned, and the last one delivered, while one runs. Changes no answer.
+    /// Whether the last step is delivered while the next one runs. Changes no answer.
     pub fn overlapping(self, overlap: bool) -> LoopState {
         LoopState { overlap, ..self }
     }
@@ -405,19 +400,11 @@ impl LoopState {
 
     /// The next step, if there is one.
     pub fn plan<E: Executor>(&mut self, core: &mut Core<E>) -> Option<StepPlan> {
-        let ahead = self.ahead.take();
         if self.ending {
             return None;
         }
         let now = self.clock.now();
-        let plan = match ahead.filter(|_| self.turn.inbox().may_step()) {
-            None => self.turn.next_plan(core, now),
-            Some(ahead) => {
-                let (plan, fate) = core.plan_with(ahead, now);
-                self.metrics.planned_ahead(fate);
-                plan
-            }
-        };
+        let plan = self.turn.next_plan(core, now);
         self.log.note(|| Entry::Planned { now, plan: plan.as_ref().map(Planned::of) });
         plan
     }

@@ -1,12 +1,13 @@
-//! What the loop does around a step. While the core is away it delivers what the step before brought, looks for clients that
-//! have gone, and plans the step after.
+//! What the loop does around a step. While the core is away it delivers what the step before brought, and looks for clients
+//! that have gone.
 //!
 //! ```text
-//! core   ── step N ────────────────────┐ ┌── step N+1 ─────────────────────
-//! loop     deliver N-1 · plan N+1 ···· │▲│ deliver N · plan N+2 ···········
-//!                                      gap: orders, newcomers, is the plan still right?
+//! core   ── step N ────────────────────┐        ┌── step N+1 ─────────────────
+//! loop     deliver N-1 · commands ···· │  gap   │ deliver N · commands ·······
+//!                                       orders, newcomers, plan
 //! ```
-//! Only what the next plan depends on is left for the gap: who has ended, and what has been served to whom.
+//! For the gap is left what needs the core at home, and what the next plan depends on: who has ended, and what has been
+//! served to whom.
 
 use forebay_core::report::{Decision, StepReport};
 use forebay_core::request::Event;
@@ -21,10 +22,7 @@ use forebay_turn::executor::Executor;
 
 impl LoopState {
     /// The core is about to leave for a step; returns when.
-    pub fn before_step<E: Executor>(&mut self, core: &Core<E>, plan: &StepPlan) -> Micros {
-        if self.overlap {
-            self.outlook = core.outlook_after(plan);
-        }
+    pub fn before_step(&mut self, plan: &StepPlan) -> Micros {
         let now = self.clock.now();
         self.turn.on_step(plan, now);
         self.heartbeat.begin(now);
@@ -41,7 +39,6 @@ impl LoopState {
         self.abort_disconnected();
         self.looked_for_closed = true;
         self.publish();
-        self.ahead = self.outlook.take().and_then(|outlook| outlook.plan_ahead());
     }
 
     /// The core is back from the step that began at `began`.

@@ -1,5 +1,5 @@
-//! The loop: take commands, plan, send the core away to compute; while it is away deliver what it brought before, plan ahead,
-//! and keep taking commands.
+//! The loop: take commands, plan, send the core away to compute; while it is away deliver what it brought before, and keep
+//! taking commands.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn step<E: Executor>(
     state: &mut LoopState,
     commands: &mut mpsc::Receiver<EngineCommand>,
 ) -> Core<E> {
-    let now = state.before_step(&core, &plan);
+    let now = state.before_step(&plan);
     let mut away = spawn_blocking(move || core.execute(plan, now));
     state.during_step();
     let (mut core, report) = loop {

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use forebay_core::kv::{BlockPool, Change};
-use forebay_core::report::{BlockUse, Decision, Fate, Miss, POSITIONS, SequenceView, Snapshot, StepFacts, StepReport};
+use forebay_core::report::{BlockUse, Decision, Miss, POSITIONS, SequenceView, Snapshot, StepFacts, StepReport};
 use forebay_core::request::{Event, Request, RequestError};
 use forebay_core::scheduler::thermal::Level;
-use forebay_core::scheduler::{self, Backlog, Found, Outlook, PlannedAhead, Scheduler, StepCost, StepLoad, StepPlan};
+use forebay_core::scheduler::{self, Backlog, Found, Scheduler, StepCost, StepLoad, StepPlan};
 use forebay_core::step::{BatchChunk, Outcome, SequenceFault, StepBatch, StepOutput};
 use forebay_core::units::{Micros, SeqId};
 
@@ -120,8 +120,8 @@ impl<E: Executor> Core<E> {
         overdue
     }
 
-    /// The last call took so long; the cost model learns from it once the next step is planned, so that a plan which was made
-    /// ahead knows as much as one that was not. Unless a step had to be run again.
+    /// The last call took so long. The cost model learns from it once the next step is planned, unless a step had to be run
+    /// again.
     pub fn observe(&mut self, elapsed: Micros) {
         let load = std::mem::take(&mut self.load);
         self.lesson = (!std::mem::take(&mut self.reran)).then_some((load, elapsed));
@@ -158,22 +158,6 @@ impl<E: Executor> Core<E> {
         let plan = self.scheduler.plan(&mut self.pool, now);
         self.learn();
         plan
-    }
-
-    /// The same, with a plan that was made while the last step ran, if it still holds.
-    pub fn plan_with(&mut self, ahead: PlannedAhead, now: Micros) -> (Option<StepPlan>, Fate) {
-        match self.scheduler.confirm(ahead, &mut self.pool, now) {
-            Some(plan) => {
-                self.learn();
-                (Some(plan), Fate::Confirmed)
-            }
-            None => (self.plan(now), Fate::Discarded),
-        }
-    }
-
-    /// What the plan after this one will most likely look at. Where one call runs several steps, nobody can say.
-    pub fn outlook_after(&self, plan: &StepPlan) -> Option<Outlook> {
-        (self.config.multi_step_count == 1).then(|| self.scheduler.outlook(&self.pool).after(plan))
     }
 
     fn learn(&mut self) {

@@ -3,8 +3,9 @@
 use crate::report::Wait;
 use crate::units::Micros;
 
+use super::chunk::Chunk;
 use super::cost::{StepCost, StepLoad};
-use super::plan::{Chunk, StepPlan};
+use super::plan::StepPlan;
 
 /// A prompt that has its turn gets at least so many tokens, whatever the limit on stalls, or it would never be computed.
 pub(super) const MIN_CHUNK: usize = 16;

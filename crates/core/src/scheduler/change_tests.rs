@@ -4,11 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 
 use proptest::prelude::*;
 
+use super::policy::thermal::Level;
+use super::sequence::Running;
 use super::tests::*;
 use super::*;
-use crate::report::{Fate, Wait};
+use crate::kv::BlockPool;
+use crate::report::Wait;
+use crate::request::Event;
 use crate::step::StepBatch;
-use crate::units::TokenId;
+use crate::units::{Micros, SeqId, TokenId};
 
 /// What an operator or the weather does between two steps.
 #[derive(Clone, Copy, Debug)]
@@ -23,11 +27,6 @@ pub(super) struct Rig {
     pub pool: BlockPool,
     pub model: PagedModel,
     now: Micros,
-    /// Whether steps are planned while the ones before them run, and the plan that is.
-    pub looks_ahead: bool,
-    pub ahead: Option<PlannedAhead>,
-    /// Plans that were made ahead, by what became of them.
-    pub fates: [usize; Fate::ALL.len()],
     /// Steps since the oldest running sequence computed anything, and who that is.
     oldest: (Option<SeqId>, usize),
     pub outputs: HashMap<u64, Vec<TokenId>>,
@@ -41,9 +40,6 @@ impl Rig {
             pool: BlockPool::new(num_blocks, block_size),
             model: PagedModel { slots: vec![None; num_blocks * block_size], block_size },
             now: Micros::ZERO,
-            looks_ahead: false,
-            ahead: None,
-            fates: [0; Fate::ALL.len()],
             oldest: (None, 0),
             outputs: HashMap::new(),
             ended: BTreeSet::new(),
@@ -57,24 +53,13 @@ impl Rig {
         }
     }
 
-    pub fn plan(&mut self) -> Option<StepPlan> {
-        if let Some(ahead) = self.ahead.take() {
-            let confirmed = self.scheduler.confirm(ahead, &mut self.pool, self.now);
-            self.fates[if confirmed.is_some() { Fate::Confirmed } else { Fate::Discarded } as usize] += 1;
-            if confirmed.is_some() {
-                return confirmed;
-            }
-        }
-        self.scheduler.plan(&mut self.pool, self.now)
-    }
-
     /// Returns what was planned, in logical and in physical terms.
     pub fn step(&mut self) -> Option<(StepPlan, StepBatch)> {
-        let running = &self.scheduler.running;
+        let running = &self.scheduler.queues.running;
         let batches_yield = self.scheduler.urgent() > 0;
         let oldest = running.iter().find(|r| !(batches_yield && r.is_batch())).map(Running::id);
         let seats_before = self.scheduler.running().max(self.scheduler.seats());
-        let Some(plan) = self.plan() else {
+        let Some(plan) = self.scheduler.plan(&mut self.pool, self.now) else {
             let live = self.scheduler.running() + self.scheduler.waiting();
             assert!(live == 0 || self.scheduler.heat == Level::Emergency, "live sequences but no plan");
             return None;
@@ -86,9 +71,6 @@ impl Rig {
         let took = Micros(1_000 + 10 * plan.load.prefill_tokens as u64 + 40 * plan.load.decode_tokens as u64);
         self.now = self.now + took;
         self.scheduler.observe(&plan.load, took);
-        if self.looks_ahead {
-            self.ahead = self.scheduler.outlook(&self.pool).after(&plan).plan_ahead();
-        }
         let output = self.model.run(&batch);
         for (seq, event) in self.scheduler.commit(plan.clone(), &output, &mut self.pool) {
             match event {

@@ -9,7 +9,7 @@ use std::ops::Add;
 
 use crate::units::Micros;
 
-use super::plan::Chunk;
+use super::chunk::Chunk;
 
 /// The work of a step, or, summed, of a few.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 
 use super::tests::{ROOMY, job, request};
 use super::*;
-use crate::request::FinishReason;
-use crate::step::Sampled;
-use crate::units::TokenId;
+use crate::kv::BlockPool;
+use crate::request::{Event, FinishReason, RequestError};
+use crate::step::{Guidance, Outcome, Sampled, SequenceFault, StepOutput};
+use crate::units::{Micros, SeqId, TokenId};
 
 struct Scene {
     scheduler: Scheduler,

@@ -2,7 +2,9 @@
 
 use super::tests::*;
 use super::*;
+use crate::kv::BlockPool;
 use crate::report::{Preempted, Wait};
+use crate::units::{Micros, SeqId};
 
 fn with(kind: PolicyKind) -> Config {
     Config { policy: PolicyConfig { kind, decode_burst_budget: 3, ..FAIR }, ..ROOMY }
@@ -104,7 +106,7 @@ fn a_step_is_never_empty() {
     };
     assert_eq!(step(&mut scheduler), "a[0..7] b[0..7] | ");
     assert_eq!(step(&mut scheduler), "a+1 b+1 | ");
-    scheduler.running[0].computed = 5;
+    scheduler.queues.running[0].computed = 5;
     assert_eq!(step(&mut scheduler), "a[5..9] preempt b | b blocks");
     (0..2).for_each(|seq| _ = scheduler.abort(SeqId(seq), &mut pool));
 }
@@ -183,8 +185,8 @@ fn a_recomputed_chunk_of_one_token_is_no_decode() {
     };
     (0..3).for_each(|_| _ = step(&mut scheduler, &mut pool));
     // What preemption does, without having to fill the pool first.
-    let waiting = scheduler.running.remove(1).preempt(&mut pool);
-    scheduler.waiting.push_front(waiting);
+    let waiting = scheduler.queues.running.remove(1).preempt(&mut pool);
+    scheduler.queues.waiting.push_front(waiting);
     scheduler.configure(config);
     let mut plans = Vec::new();
     for _ in 0..6 {
@@ -219,10 +221,10 @@ fn ties_among_victims_go_by_policy() {
         while scheduler.running() < 3 {
             step(&mut scheduler, &mut pool);
         }
-        let length = |seq: usize| scheduler.running[seq].tokens().len();
+        let length = |seq: usize| scheduler.queues.running[seq].tokens().len();
         assert_eq!(length(1), length(2), "{kind:?}");
-        let seats = scheduler.outlook(&pool).seats;
-        let victim = Preemption::Longest.victim(seats.iter(), &seats, kind).expect("one");
+        let running = &scheduler.queues.running;
+        let victim = Preemption::Longest.victim(running.iter(), running, kind).expect("one");
         (0..3).for_each(|seq| _ = scheduler.abort(SeqId(seq), &mut pool));
         name(victim)
     };

@@ -2,8 +2,8 @@
 
 use crate::units::SeqId;
 
-use super::outlook::Seat;
 use super::policy::PolicyKind;
+use super::sequence::Running;
 
 /// The choice of victim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,29 +22,29 @@ impl Preemption {
     /// always does. `None` when only that one is left. Among equals the policy chooses.
     pub(super) fn victim<'a>(
         self,
-        candidates: impl Iterator<Item = &'a Seat>,
-        running: &[Seat],
+        candidates: impl Iterator<Item = &'a Running>,
+        running: &[Running],
         policy: PolicyKind,
     ) -> Option<SeqId> {
         let oldest = running.iter().map(|r| r.arrival).min()?;
         let candidates = candidates.filter(|r| r.arrival != oldest);
         let victim = match self {
             Preemption::MostRecent => candidates.max_by_key(|r| r.arrival),
-            Preemption::Longest => candidates.max_by_key(|r| (r.known, yields(policy, r))),
-            Preemption::LowestPriority => candidates.max_by_key(|r| (r.priority, yields(policy, r))),
+            Preemption::Longest => candidates.max_by_key(|r| (r.known(), yields(policy, r))),
+            Preemption::LowestPriority => candidates.max_by_key(|r| (r.request().priority(), yields(policy, r))),
         };
-        victim.map(|seat| seat.seq)
+        victim.map(Running::id)
     }
 }
 
 /// Among equals the largest yields first; with the arrival in it no two are equal.
-fn yields(policy: PolicyKind, running: &Seat) -> (usize, u64) {
+fn yields(policy: PolicyKind, running: &Running) -> (usize, u64) {
     let rank = match policy {
         PolicyKind::Fair => 0,
         // The youngest are who it favours.
         PolicyKind::LatencyFirst => running.generated(),
         // The shortest costs least to compute again.
-        PolicyKind::ThroughputFirst => usize::MAX - running.known,
+        PolicyKind::ThroughputFirst => usize::MAX - running.known(),
     };
     (rank, running.arrival)
 }

@@ -5,8 +5,9 @@ use crate::report::{SequenceView, Stage};
 use crate::request::{FinishReason, Priority, Request};
 use crate::units::{Micros, SeqId, TokenId};
 
-use super::outlook::{Queued, Seat};
-use super::speculate::Luck;
+use super::chunk::Chunk;
+use super::lookup::{AcceptanceRate, MOST_GUESSES, Speculative, lookup};
+use super::policy::SessionView;
 
 /// Without blocks: new, or preempted and to be recomputed.
 #[derive(Debug)]
@@ -41,10 +42,11 @@ pub struct Running {
     /// `None` where it has no part in the prefix cache.
     pub place: Option<Place>,
     pub arrival: u64,
-    /// As in its [`Seat`].
+    /// Steps in a row that went by without it, those not counted in which its policy meant it to wait.
     pub passed_over: u32,
+    /// When the plan after its newest token was made; `None` until then.
     pub token_at: Option<Micros>,
-    pub luck: Luck,
+    pub acceptance: AcceptanceRate,
     /// Tokens that its grammar says must come next.
     pub forced: Vec<TokenId>,
 }
@@ -96,18 +98,20 @@ impl Waiting {
             arrival: self.arrival,
             passed_over: 0,
             token_at: None,
-            luck: Luck::default(),
+            acceptance: AcceptanceRate::default(),
             forced: Vec::new(),
         }
     }
 
-    pub fn queued(&self) -> Queued {
-        Queued {
-            seq: self.id(),
-            arrival: self.arrival,
-            priority: self.request.priority(),
-            known: self.known(),
+    /// As a policy sees it.
+    pub fn session(&self) -> SessionView {
+        SessionView {
+            id: self.id(),
+            decoding: false,
+            has_token: false,
             generated: self.emitted.len(),
+            arrival: self.arrival,
+            prefill_remaining: self.known(),
         }
     }
 
@@ -187,23 +191,71 @@ impl Running {
         }
     }
 
-    pub fn seat(&self) -> Seat {
-        Seat {
+    /// Prompt and drawn tokens, computed or not.
+    pub fn known(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Known tokens that are not computed; never 0 between steps.
+    pub fn remaining(&self) -> usize {
+        self.known() - self.computed as usize
+    }
+
+    /// Only the token drawn last is missing.
+    pub fn is_decoding(&self) -> bool {
+        self.remaining() == 1 && self.generated() > 0
+    }
+
+    /// Known tokens to compute before it decodes.
+    pub fn prefill_remaining(&self) -> usize {
+        if self.is_decoding() { 0 } else { self.remaining() }
+    }
+
+    /// Its part of a step that may compute `budget` tokens, at least 1.
+    pub fn chunk(&self, budget: usize) -> Chunk {
+        let end = self.computed as usize + self.remaining().min(budget);
+        Chunk {
             seq: self.id(),
+            tokens: self.computed..end as u32,
+            proposed: 0,
+            sample: end == self.known(),
+            decode: self.is_decoding(),
+        }
+    }
+
+    /// How many guesses it has, at most `room`.
+    pub fn guesses(&self, room: usize, speculative: Speculative) -> usize {
+        // The last token of all is drawn, not guessed.
+        let left = self.request.max_tokens() as usize - self.generated() - 1;
+        let most = room.min(left);
+        if !self.forced.is_empty() {
+            return most.min(self.forced.len());
+        }
+        if speculative == Speculative::Off || self.acceptance.rests(self.generated()) {
+            return 0;
+        }
+        lookup(&self.tokens, most.min(MOST_GUESSES)).len()
+    }
+
+    /// Its first `count` guesses, of which it has as many.
+    pub fn guessed(&self, count: usize) -> &[TokenId] {
+        if self.forced.is_empty() { lookup(&self.tokens, count) } else { &self.forced[..count.min(self.forced.len())] }
+    }
+
+    /// As a policy sees it.
+    pub fn session(&self) -> SessionView {
+        SessionView {
+            id: self.id(),
+            decoding: self.is_decoding(),
+            has_token: self.is_decoding(),
+            generated: self.generated(),
             arrival: self.arrival,
-            priority: self.request.priority(),
-            prompt: self.request.prompt().len(),
-            max_tokens: self.request.max_tokens() as usize,
-            known: self.tokens.len(),
-            computed: self.computed as usize,
-            blocks: self.table.len(),
-            passed_over: self.passed_over,
-            token_at: self.token_at,
+            prefill_remaining: self.prefill_remaining(),
         }
     }
 
     pub fn view(&self) -> SequenceView {
-        let stage = if self.seat().is_decoding() { Stage::Decode } else { Stage::Prefill };
+        let stage = if self.is_decoding() { Stage::Decode } else { Stage::Prefill };
         let view = view(&self.request, stage, self.generated());
         SequenceView { computed_tokens: self.computed as usize, blocks: self.table.len(), ..view }
     }

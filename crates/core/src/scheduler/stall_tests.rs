@@ -2,9 +2,13 @@
 
 use std::collections::HashMap;
 
+use super::policy::thermal::Level;
 use super::tests::*;
 use super::*;
-use crate::step::Sampled;
+use crate::kv::BlockPool;
+use crate::request::Event;
+use crate::step::{Sampled, StepOutput};
+use crate::units::{Micros, SeqId};
 
 const MAX_STALL: Micros = Micros::from_millis(50);
 

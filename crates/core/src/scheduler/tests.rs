@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::request::{FinishReason, Limits, Parameters, Priority};
-use crate::step::Sampled;
-use crate::units::TokenId;
+use crate::kv::BlockPool;
+use crate::request::{Event, FinishReason, Limits, Parameters, Priority, Request, RequestError};
+use crate::step::{Outcome, Sampled, SequenceFault, StepBatch, StepOutput};
+use crate::units::{Micros, SeqId, TokenId};
 
 /// Remembers which token was written to which slot.
 pub(super) struct PagedModel {

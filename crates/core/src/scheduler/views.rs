@@ -5,9 +5,8 @@ use crate::report::SequenceView;
 use crate::request::RequestError;
 use crate::units::{Micros, SeqId};
 
-use super::Scheduler;
-use super::outlook::{Seat, open_seats};
 use super::sequence::{Running, Waiting};
+use super::state::Scheduler;
 
 /// The work that lies ahead, as far as it is known, without that of batches: nobody waits behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,33 +25,34 @@ pub struct Backlog {
 impl Scheduler {
     /// Live sequences whose deadline has passed. Looks once at each; allocates only for those.
     pub fn overdue(&self, now: Micros) -> Vec<(SeqId, RequestError)> {
-        let requests = self.running.iter().map(Running::request).chain(self.waiting.iter().map(Waiting::request));
+        let requests =
+            self.queues.running.iter().map(Running::request).chain(self.queues.waiting.iter().map(Waiting::request));
         requests.filter(|request| request.is_overdue(now)).map(|request| (request.id(), request.timed_out())).collect()
     }
 
     /// Everything live, running ones first.
     pub fn sequences(&self) -> Vec<SequenceView> {
-        self.running.iter().map(Running::view).chain(self.waiting.iter().map(Waiting::view)).collect()
+        self.queues.running.iter().map(Running::view).chain(self.queues.waiting.iter().map(Waiting::view)).collect()
     }
 
     pub fn backlog(&self) -> Backlog {
-        let urgent = || self.running.iter().filter(|r| !r.is_batch()).map(Running::seat);
-        let queued = || self.waiting.iter().filter(|w| !w.is_batch());
+        let urgent = || self.queues.running.iter().filter(|r| !r.is_batch());
+        let queued = || self.queues.waiting.iter().filter(|w| !w.is_batch());
         let waiting: usize = queued().map(Waiting::known).sum();
-        let running: usize = urgent().map(|seat| seat.prefill_remaining()).sum();
-        let decoding = || urgent().filter(Seat::is_decoding);
+        let running: usize = urgent().map(Running::prefill_remaining).sum();
+        let decoding = || urgent().filter(|running| running.is_decoding());
         Backlog {
             prefill_tokens: waiting + running,
-            prompts: self.waiting.len() + self.running.len() - decoding().count(),
+            prompts: self.queues.waiting.len() + self.queues.running.len() - decoding().count(),
             decoding: decoding().count(),
-            context_tokens: decoding().map(|seat| seat.known).sum(),
+            context_tokens: decoding().map(Running::known).sum(),
             waiting: queued().count(),
         }
     }
 
     /// Sequences that may run at once, as hot as it is. More may be running: then none is admitted.
     pub fn seats(&self) -> usize {
-        open_seats(self.heat, &self.config)
+        self.config.open_seats(self.heat)
     }
 
     /// How many more sequences could run if there were blocks, and if batches gave up their seats.
@@ -62,22 +62,22 @@ impl Scheduler {
 
     /// How many more could run beside everyone.
     pub fn idle_seats(&self) -> usize {
-        self.seats().saturating_sub(self.running.len() + self.waiting.len())
+        self.seats().saturating_sub(self.queues.running.len() + self.queues.waiting.len())
     }
 
     /// Live sequences that are no batch's.
     pub fn urgent(&self) -> usize {
-        let running = self.running.iter().filter(|r| !r.is_batch()).count();
-        running + self.waiting.iter().filter(|w| !w.is_batch()).count()
+        let running = self.queues.running.iter().filter(|r| !r.is_batch()).count();
+        running + self.queues.waiting.iter().filter(|w| !w.is_batch()).count()
     }
 
     /// Sequences without blocks: new ones and preempted ones.
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.queues.waiting.len()
     }
 
     pub fn running(&self) -> usize {
-        self.running.len()
+        self.queues.running.len()
     }
 
     /// Tokens of `ThroughputFirst`'s decode burst under way.
@@ -91,6 +91,6 @@ impl Scheduler {
 
     /// For recounts in tests: every table that holds blocks.
     pub fn tables(&self) -> impl Iterator<Item = &BlockTable> + '_ {
-        self.running.iter().map(|running| &running.table)
+        self.queues.running.iter().map(|running| &running.table)
     }
 }

@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 
 use ::prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
 
-use forebay_core::report::{Fate, POSITIONS, Snapshot, StepReport};
+use forebay_core::report::{POSITIONS, Snapshot, StepReport};
 use forebay_core::request::{CLASSES, FinishReason};
 use forebay_core::units::Micros;
 
@@ -103,7 +103,6 @@ pub struct Metrics {
     step_duration: Histogram,
     engine_gap: Histogram,
     /// By fate.
-    plans_ahead: [IntCounter; Fate::ALL.len()],
     stalls: IntCounter,
     batches: IntCounterVec,
     flushed_requests: Histogram,
@@ -232,11 +231,6 @@ impl Metrics {
     /// Between two passes of the model while there was work.
     pub fn engine_gap(&self, gap: Micros) {
         self.engine_gap.observe(gap.as_secs_f64());
-    }
-
-    /// A plan that was made while the step before it ran; whether it held.
-    pub fn planned_ahead(&self, fate: Fate) {
-        self.plans_ahead[fate as usize].inc();
     }
 
     /// A later token, this long after the one before it; time spent preempted counts.

@@ -14,7 +14,6 @@ use super::selected::Selected;
 use super::text::Process;
 use super::workers::WorkerFamilies;
 use super::{Config, Metrics, Outcome, Route};
-use forebay_core::report::Fate;
 use forebay_core::request::Priority;
 
 // vLLM's buckets, so that its dashboards fit.
@@ -67,11 +66,6 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
         "forebay_grammar_tokens_total",
         "Tokens drawn under a grammar, by whether it allowed more than one there (choice, only).",
         &["kind"],
-    );
-    let plans_ahead = labelled(
-        "forebay_plans_ahead_total",
-        "Plans that were made while the step before them ran, by whether what they expected came (confirmed, discarded).",
-        &["fate"],
     );
     let labelled_gauge =
         |name: &str, help: &str, label: &str| add(&registry, must(IntGaugeVec::new(Opts::new(name, help), &[label])));
@@ -208,7 +202,6 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
             "From the end of a pass of the model to the start of the next while there was work.",
             &GAP,
         ),
-        plans_ahead: Fate::ALL.map(|fate| plans_ahead.with_label_values(&[fate.name()])),
         stalls: counter("forebay_stall_budget_exceeded_total", "Steps that took longer than max_stall_ms."),
         batches: labelled(
             "forebay_batches_released_total",
