@@ -19,7 +19,7 @@ use forebay_core::request::RequestError;
 use forebay_engine::metrics::Metrics;
 use forebay_engine::workers::Pool;
 use forebay_store::{AuditEntry, Store};
-use forebay_turn::control::{Changed, Retuning, Tuning};
+use forebay_turn::control::{ChangeSet, Changed, Tuning};
 
 /// Puts configurations in force.
 pub struct Reloader {
@@ -88,8 +88,8 @@ impl Reloader {
         })?;
         let differences = loaded.differences(&next);
         let level = self.parts.level.parse(&next.config.logging).map_err(Refused::new)?;
-        let (retuning, beyond) = self.retuning(&next.config);
-        let mut changed = self.retune(retuning).await?;
+        let (set, beyond) = self.change_set(&next.config);
+        let mut changed = self.change(set).await?;
         // From here on nothing fails.
         let mut restart = beyond;
         for difference in differences {
@@ -106,7 +106,7 @@ impl Reloader {
     }
 
     /// What the loops are told, and what they could not take: more than memory was sized for.
-    fn retuning(&self, config: &Config) -> (Retuning, Vec<Waits>) {
+    fn change_set(&self, config: &Config) -> (ChangeSet, Vec<Waits>) {
         let mut tuning = tuning(config);
         let start = self::tuning(&self.started).scheduler;
         let mut beyond = Vec::new();
@@ -124,14 +124,14 @@ impl Reloader {
                 *value = most;
             }
         }
-        (Retuning { changes: tuning.changes(), thermal: Some(config.thermal.thresholds) }, beyond)
+        (ChangeSet { changes: tuning.changes(), thermal: Some(config.thermal.thresholds) }, beyond)
     }
 
-    async fn retune(&self, retuning: Retuning) -> Result<Vec<Changed>, Refused> {
+    async fn change(&self, set: ChangeSet) -> Result<Vec<Changed>, Refused> {
         if !self.parts.pool.has_engines() {
             return Ok(Vec::new());
         }
-        match self.parts.pool.retune(retuning).await {
+        match self.parts.pool.change(set).await {
             Ok(changed) => Ok(changed),
             Err(RequestError::EngineStopped) => Err(Refused::new("no engine loop lives just now; try again".into())),
             Err(error) => Err(Refused::new(error.to_string())),

@@ -10,7 +10,7 @@ use forebay_core::units::{Micros, SeqId};
 use super::permit::Permit;
 use super::trace::Trace;
 use crate::stats::{EngineStats, Recent};
-use forebay_turn::control::{Change, Changed, Retuning};
+use forebay_turn::control::{ChangeSet, Changed};
 use forebay_turn::history::Record;
 use forebay_turn::stats::LiveSequence;
 
@@ -40,14 +40,10 @@ pub enum EngineCommand {
     },
     /// Everything live is ended with [`RequestError::ShuttingDown`] and the loop returns.
     Shutdown,
-    /// Another strategy, policy or limit, from the next step on.
+    /// Other strategies, policies, limits or thermal thresholds, from the next step on: all of the set or nothing. An order of
+    /// the operator is a set of one, a configuration read again a set of all that can change.
     Change {
-        change: Change,
-        reply: oneshot::Sender<Result<Vec<Changed>, RequestError>>,
-    },
-    /// All of a configuration that can change while the loop runs: all or nothing, from the next step on.
-    Retune {
-        retuning: Retuning,
+        set: ChangeSet,
         reply: oneshot::Sender<Result<Vec<Changed>, RequestError>>,
     },
     /// What the sensor says.

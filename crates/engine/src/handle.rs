@@ -10,7 +10,7 @@ use forebay_core::report::BlockUse;
 use forebay_core::request::{Event, Request, RequestError};
 use forebay_core::scheduler::thermal::{Level, Reading};
 use forebay_core::units::{Micros, SeqId};
-use forebay_turn::control::{Change, Changed, Retuning};
+use forebay_turn::control::{ChangeSet, Changed};
 use forebay_turn::history::Record;
 use forebay_turn::stats::LiveSequence;
 
@@ -84,14 +84,13 @@ impl EngineHandle {
         self.send(EngineCommand::Shutdown).await
     }
 
-    /// Another strategy, policy or limit from the next step on; no request is lost by it.
-    pub async fn change(&self, change: Change) -> Result<Vec<Changed>, RequestError> {
-        self.ask(|reply| EngineCommand::Change { change, reply }).await?
-    }
-
-    /// All of a configuration at once, or nothing of it.
-    pub async fn retune(&self, retuning: Retuning) -> Result<Vec<Changed>, RequestError> {
-        self.ask(|reply| EngineCommand::Retune { retuning, reply }).await?
+    /// Puts a set of changes in force from the next step on, all of it or nothing; no request is lost by it. One [`Change`]
+    /// is a set of one.
+    ///
+    /// [`Change`]: forebay_turn::control::Change
+    pub async fn change(&self, set: impl Into<ChangeSet>) -> Result<Vec<Changed>, RequestError> {
+        let set = set.into();
+        self.ask(|reply| EngineCommand::Change { set, reply }).await?
     }
 
     /// Holds a thermal level, or returns to the sensor's. Returns the level before.

@@ -21,7 +21,7 @@ use super::export::Export;
 use super::heartbeat::Heartbeat;
 use super::permit::{Closed, Gate};
 use super::trace::Traces;
-use forebay_turn::control::{Change, Changed, Group, Retuning, Tuning};
+use forebay_turn::control::{ChangeSet, Changed, Group, Tuning};
 use forebay_turn::core::Core;
 use forebay_turn::decision_log::{Entry, Planned};
 use forebay_turn::executor::Executor;
@@ -224,10 +224,7 @@ impl LoopState {
             }
             EngineCommand::Drain { reply } => self.drain(reply),
             EngineCommand::Shutdown => self.ending = true,
-            EngineCommand::Change { change, reply } => drop(reply.send(self.change(vec![change], None))),
-            EngineCommand::Retune { retuning: Retuning { changes, thermal }, reply } => {
-                drop(reply.send(self.change(changes, thermal)));
-            }
+            EngineCommand::Change { set, reply } => drop(reply.send(self.change(set))),
             EngineCommand::Temperature(reading) => self.temperature(reading),
             EngineCommand::Thermal { force, reply } => {
                 let before = self.turn.on_thermal_order(force, self.clock.now());
@@ -245,11 +242,11 @@ impl LoopState {
     }
 
     /// All of the changes, or none.
-    fn change(&mut self, changes: Vec<Change>, thermal: Option<Thresholds>) -> Result<Vec<Changed>, RequestError> {
-        let changed = self.turn.on_change(&changes, thermal)?;
+    fn change(&mut self, set: ChangeSet) -> Result<Vec<Changed>, RequestError> {
+        let changed = self.turn.on_change(&set)?;
         if !changed.is_empty() {
             self.history.changed(self.clock.now());
-            self.log.note(|| Entry::Changed(changes));
+            self.log.note(|| Entry::Changed(set));
             self.tell_selected();
         }
         self.gate.set_capacity(self.turn.inbox().tuning().0.intake.capacity);

@@ -100,7 +100,7 @@ impl Replay {
             Entry::Aborted { seq } => self.turn.on_abort(*seq),
             Entry::Paused => self.turn.on_pause(),
             Entry::Resumed => self.turn.on_resume(),
-            Entry::Changed(changes) => return equal(at, &true, &self.turn.on_change(changes, None).is_ok()),
+            Entry::Changed(set) => return equal(at, &true, &self.turn.on_change(set).is_ok()),
             Entry::Settled { now, batch } => {
                 let release = self.turn.on_home(core(&mut self.core), *now).release;
                 let found = release.map(|release| {

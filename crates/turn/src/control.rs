@@ -63,12 +63,18 @@ pub struct Change {
     pub values: Vec<(String, Value)>,
 }
 
-/// All that a configuration says, put in force at once.
+/// Changes that are put in force together: all of them, or none.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Retuning {
+pub struct ChangeSet {
     pub changes: Vec<Change>,
-    /// Where the levels of heat begin.
+    /// Where the levels of heat begin, if that changes.
     pub thermal: Option<Thresholds>,
+}
+
+impl From<Change> for ChangeSet {
+    fn from(change: Change) -> ChangeSet {
+        ChangeSet { changes: vec![change], thermal: None }
+    }
 }
 
 /// What a change did, for the log and the answer.

@@ -11,7 +11,7 @@ use forebay_core::scheduler::StepPlan;
 use forebay_core::step::{Outcome, Sampled, SequenceFault};
 use forebay_core::units::{Micros, SeqId};
 
-use super::control::Change;
+use super::control::ChangeSet;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
@@ -27,7 +27,7 @@ pub enum Entry {
     Paused,
     Resumed,
     /// All at once.
-    Changed(Vec<Change>),
+    Changed(ChangeSet),
     /// The core was home; who was released, in order, and in which batch.
     Settled {
         now: Micros,

@@ -7,7 +7,7 @@ use forebay_core::scheduler::StepLoad;
 use forebay_core::scheduler::thermal::{Change as ThermalChange, Governor, Level, Reading, Thresholds};
 use forebay_core::units::{Micros, SeqId};
 
-use super::control::{Change, Changed, Tuning};
+use super::control::{ChangeSet, Changed, Tuning};
 use super::core::CoreView;
 use super::predict::{self, Ahead};
 use super::stats::{LiveSequence, QueueStats, ThermalStats};
@@ -148,14 +148,9 @@ impl Inbox {
         std::mem::take(&mut self.orders)
     }
 
-    /// Another tuning, for the queue at once and for the core when it is home.
-    pub fn change(&mut self, change: &Change) -> Result<Vec<Changed>, RequestError> {
-        self.retune(std::slice::from_ref(change))
-    }
-
-    /// The same with several at once: all or none.
-    pub fn retune(&mut self, changes: &[Change]) -> Result<Vec<Changed>, RequestError> {
-        let (tuning, changed) = self.tuning.changed_by(changes, &self.start)?;
+    /// Another tuning, for the queue at once and for the core when it is home: all of the changes or none.
+    pub fn change(&mut self, set: &ChangeSet) -> Result<Vec<Changed>, RequestError> {
+        let (tuning, changed) = self.tuning.changed_by(&set.changes, &self.start)?;
         if tuning.scheduler != self.tuning.scheduler {
             self.orders.scheduler = Some(tuning.scheduler);
         }
@@ -163,6 +158,9 @@ impl Inbox {
             self.intake.configure(tuning.intake);
         }
         self.tuning = tuning;
+        if let Some(thresholds) = set.thermal {
+            self.governor.set_thresholds(thresholds);
+        }
         Ok(changed)
     }
 
@@ -183,11 +181,6 @@ impl Inbox {
         self.governor.force(level, now);
         self.orders.thermal = Some(self.governor.level());
         before
-    }
-
-    /// Other levels for the readings to come.
-    pub fn set_thresholds(&mut self, thresholds: Thresholds) {
-        self.governor.set_thresholds(thresholds);
     }
 
     pub fn thermal_level(&self) -> Level {

@@ -12,7 +12,7 @@ use forebay_core::scheduler::StepPlan;
 use forebay_core::scheduler::thermal::{Change as ThermalChange, Level, Reading, Thresholds};
 use forebay_core::units::{Micros, SeqId};
 
-use super::control::{Change, Changed, Tuning};
+use super::control::{ChangeSet, Changed, Tuning};
 use super::core::Core;
 use super::executor::Executor;
 use super::inbox::Inbox;
@@ -137,12 +137,8 @@ impl Turn {
     }
 
     /// Another strategy, policy or limit: all of the changes or none. The queue obeys at once, the core when it is home.
-    pub fn on_change(&mut self, changes: &[Change], thermal: Option<Thresholds>) -> Result<Vec<Changed>, RequestError> {
-        let changed = self.inbox.retune(changes)?;
-        if let Some(thresholds) = thermal {
-            self.inbox.set_thresholds(thresholds);
-        }
-        Ok(changed)
+    pub fn on_change(&mut self, set: &ChangeSet) -> Result<Vec<Changed>, RequestError> {
+        self.inbox.change(set)
     }
 
     /// What the sensor says. Returns the change of level, if it makes one.

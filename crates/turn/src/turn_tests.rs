@@ -1,7 +1,7 @@
 //! Turns from the queue to the recorded plans: no clock, no model.
 
 use super::*;
-use crate::control::{Group, Value};
+use crate::control::{Change, Group, Value};
 use crate::core::Config;
 use crate::executor::ExecuteError;
 use forebay_core::intake;
@@ -175,12 +175,9 @@ fn commands_between_any_two_calls_wait_for_the_core_or_act_on_the_queue_at_once(
     engine.turn.on_abort(SeqId(0));
     engine.turn.on_abort(SeqId(1));
     assert_eq!(engine.turn.inbox().snapshot().queued, 1, "the queue obeys at once");
-    let changes = [Change {
-        group: Group::Limits,
-        name: None,
-        values: vec![("max_num_batched_tokens".into(), Value::Number(4.0))],
-    }];
-    engine.turn.on_change(&changes, None).expect("within the start");
+    let values = vec![("max_num_batched_tokens".into(), Value::Number(4.0))];
+    let change = Change { group: Group::Limits, name: None, values };
+    engine.turn.on_change(&change.into()).expect("within the start");
     let (mut core, report) = core.execute(plan, engine.now);
     engine.turn.on_report(&mut core, report, Micros::ZERO);
     assert!(!core.is_idle(), "the core obeys when it is home");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::units::TokenId;
 
-use super::prefix::Node;
+use super::node::Node;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {

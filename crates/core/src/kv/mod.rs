@@ -9,14 +9,16 @@
 
 mod block_table;
 mod change;
+mod check;
+mod node;
 mod pool;
 mod prefix;
 mod uses;
 
 pub use block_table::BlockTable;
 pub use change::Change;
+pub use node::Node;
 pub use pool::{Block, BlockPool, OutOfBlocks, Reused};
-pub use prefix::Node;
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::units::{BlockId, TokenId};
 
-use super::BlockTable;
 use super::change::Change;
-use super::prefix::{Node, Prefixes};
+use super::node::Node;
+use super::prefix::Prefixes;
 
 /// A reference to a physical block. Neither `Copy` nor `Clone`: every handle came from [`BlockPool::take`] or
 /// [`BlockPool::reuse`] and goes back through [`BlockPool::give_back`], the one way to free.
@@ -46,15 +46,15 @@ pub struct Reused {
 #[derive(Debug)]
 pub struct BlockPool {
     /// Free and empty. Used as a stack: the block freed last is the one most likely still in a cache.
-    empty: Vec<BlockId>,
+    pub(super) empty: Vec<BlockId>,
     /// Free, but with content; by when they were freed.
-    kept: BTreeMap<u64, BlockId>,
+    pub(super) kept: BTreeMap<u64, BlockId>,
     /// Of each block its key in `kept`, while it is there.
     freed_at: Vec<u64>,
     frees: u64,
-    prefixes: Prefixes,
+    pub(super) prefixes: Prefixes,
     /// Handles that exist of each block.
-    references: Vec<u32>,
+    pub(super) references: Vec<u32>,
     block_size: usize,
 }
 
@@ -197,23 +197,5 @@ impl BlockPool {
     /// Blocks that hold `tokens` tokens.
     pub fn blocks_for(&self, tokens: usize) -> usize {
         tokens.div_ceil(self.block_size)
-    }
-
-    /// Recounts: `tables` must hold every handle that exists. Panics with what does not add up.
-    pub fn check<'a>(&self, tables: impl IntoIterator<Item = &'a BlockTable>) {
-        let mut held = vec![0u32; self.total()];
-        for id in tables.into_iter().flat_map(BlockTable::ids) {
-            held[id.0 as usize] += 1;
-        }
-        assert_eq!(held, self.references, "handles in tables against reference counts");
-        let mut free = vec![false; self.total()];
-        for id in self.empty.iter().chain(self.kept.values()) {
-            assert!(!std::mem::replace(&mut free[id.0 as usize], true), "{id:?} is free twice");
-        }
-        for (id, (&held, free)) in held.iter().zip(free).enumerate() {
-            assert_eq!(held == 0, free, "block {id} is held {held} times, free: {free}");
-        }
-        assert!(self.empty.iter().all(|&id| !self.prefixes.holds(id)), "an empty block is found");
-        assert!(self.kept.values().all(|&id| self.prefixes.holds(id)), "a block is kept for nothing");
     }
 }

@@ -11,18 +11,10 @@ use std::sync::Arc;
 use crate::units::{BlockId, TokenId};
 
 use super::change::Change;
+use super::node::Node;
 
 /// How many siblings are looked at for a common beginning; with more, only the newest are.
 const MOST_SIBLINGS: usize = 32;
-
-/// A place in the tree: what a sequence's next full block hangs below.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Node {
-    /// Nothing yet, for all who share a salt.
-    Root(Arc<str>),
-    /// A block's.
-    Block(u64),
-}
 
 /// What is known of blocks that hold a sequence's tokens.
 #[derive(Debug, Default)]

@@ -10,27 +10,31 @@ use crate::stats::{EngineStats, Recent};
 use crate::trace::Trace;
 use forebay_core::report::BlockUse;
 use forebay_core::request::RequestError;
-use forebay_core::scheduler::thermal::{Level, Reading, Thresholds};
+use forebay_core::scheduler::thermal::{Level, Reading};
 use forebay_core::units::Micros;
-use forebay_turn::control::{Change, Changed, Retuning, Value};
+use forebay_turn::control::{Change, ChangeSet, Changed, Value};
 use forebay_turn::history::Record;
 use forebay_turn::stats::LiveSequence;
 
 /// What is in force beside the configuration: a loop that takes another's place is told all of it.
 #[derive(Debug, Default)]
 pub struct Orders {
-    /// One for each group.
-    changes: Vec<Change>,
+    /// One change for each group.
+    set: ChangeSet,
     paused: bool,
     thermal: Option<Level>,
-    thresholds: Option<Thresholds>,
 }
 
 impl Orders {
-    /// The newest name, and of each parameter the newest value.
-    fn note(&mut self, change: &Change) {
-        let Some(known) = self.changes.iter_mut().find(|known| known.group == change.group) else {
-            return self.changes.push(change.clone());
+    /// Keeps the newest thresholds, the newest name of each group, and of each parameter the newest value.
+    fn note(&mut self, set: &ChangeSet) {
+        self.set.thermal = set.thermal.or(self.set.thermal);
+        set.changes.iter().for_each(|change| self.note_change(change));
+    }
+
+    fn note_change(&mut self, change: &Change) {
+        let Some(known) = self.set.changes.iter_mut().find(|known| known.group == change.group) else {
+            return self.set.changes.push(change.clone());
         };
         known.name = change.name.clone().or(known.name.take());
         for (name, value) in &change.values {
@@ -98,19 +102,12 @@ impl Pool {
         Ok(self.ask(|engine| cancel(engine, id.clone())).await?.into_iter().sum())
     }
 
-    /// The same for all: they are tuned alike, so what one refuses all refuse.
-    pub async fn change(&self, change: Change) -> Result<Vec<Changed>, RequestError> {
-        let changed = self.ask(|engine| tune(engine, change.clone())).await?;
-        lock(&self.0.orders).note(&change);
-        Ok(changed.into_iter().next().unwrap_or_default())
-    }
-
-    /// The same for all of a configuration at once: it is in force everywhere, or nothing of it is.
-    pub async fn retune(&self, retuning: Retuning) -> Result<Vec<Changed>, RequestError> {
-        let changed = self.ask(|engine| retune(engine, retuning.clone())).await?;
-        let mut orders = lock(&self.0.orders);
-        retuning.changes.iter().for_each(|change| orders.note(change));
-        orders.thresholds = retuning.thermal.or(orders.thresholds);
+    /// Puts a set of changes in force in all loops, or in none: they are tuned alike, so what one refuses all refuse. One
+    /// [`Change`] is a set of one.
+    pub async fn change(&self, set: impl Into<ChangeSet>) -> Result<Vec<Changed>, RequestError> {
+        let set = set.into();
+        let changed = self.ask(|engine| change(engine, set.clone())).await?;
+        lock(&self.0.orders).note(&set);
         Ok(changed.into_iter().next().unwrap_or_default())
     }
 
@@ -162,13 +159,12 @@ impl Pool {
 
     /// Tells a new loop what the one before it was told.
     pub(super) async fn brief(&self, engine: &EngineHandle) -> Result<(), RequestError> {
-        let (retuning, paused, thermal) = {
+        let (set, paused, thermal) = {
             let orders = lock(&self.0.orders);
-            let retuning = Retuning { changes: orders.changes.clone(), thermal: orders.thresholds };
-            (retuning, orders.paused, orders.thermal)
+            (orders.set.clone(), orders.paused, orders.thermal)
         };
-        if retuning != Retuning::default() {
-            engine.retune(retuning).await?;
+        if set != ChangeSet::default() {
+            engine.change(set).await?;
         }
         if paused {
             engine.pause().await?;
@@ -188,17 +184,14 @@ async fn cancel(engine: EngineHandle, id: String) -> Result<usize, RequestError>
     engine.cancel(id).await
 }
 
-async fn retune(engine: EngineHandle, retuning: Retuning) -> Result<Vec<Changed>, RequestError> {
-    engine.retune(retuning).await
-}
-
-async fn tune(engine: EngineHandle, change: Change) -> Result<Vec<Changed>, RequestError> {
-    engine.change(change).await
+async fn change(engine: EngineHandle, set: ChangeSet) -> Result<Vec<Changed>, RequestError> {
+    engine.change(set).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_core::scheduler::thermal::Thresholds;
     use forebay_turn::control::Group;
 
     #[test]
@@ -209,12 +202,17 @@ mod tests {
             values: values.iter().map(|(name, value)| ((*name).to_owned(), Value::Number(*value))).collect(),
         };
         let mut orders = Orders::default();
-        orders.note(&change(Group::Strategy, Some("fixed"), &[("max_wait_ms", 20.0)]));
-        orders.note(&change(Group::Limits, None, &[("max_num_seqs", 4.0)]));
-        orders.note(&change(Group::Strategy, None, &[("max_wait_ms", 30.0), ("min_wait_ms", 1.0)]));
-        orders.note(&change(Group::Strategy, Some("immediate"), &[]));
+        let mut note = |change: Change| orders.note(&change.into());
+        note(change(Group::Strategy, Some("fixed"), &[("max_wait_ms", 20.0)]));
+        note(change(Group::Limits, None, &[("max_num_seqs", 4.0)]));
+        note(change(Group::Strategy, None, &[("max_wait_ms", 30.0), ("min_wait_ms", 1.0)]));
+        note(change(Group::Strategy, Some("immediate"), &[]));
+        let thresholds = Some(Thresholds::default());
+        orders.note(&ChangeSet { changes: Vec::new(), thermal: thresholds });
+        orders.note(&ChangeSet::default());
+        assert_eq!(orders.set.thermal, thresholds);
         assert_eq!(
-            orders.changes,
+            orders.set.changes,
             [
                 change(Group::Strategy, Some("immediate"), &[("max_wait_ms", 30.0), ("min_wait_ms", 1.0)]),
                 change(Group::Limits, None, &[("max_num_seqs", 4.0)]),

@@ -1,6 +1,6 @@
 //! `cost_aware`: opens the gate only as far as the next step gains by it. Pure.
 
-use super::{FlushMetrics, FlushStrategy, Gathering, Joining};
+use super::flush::{FlushMetrics, FlushStrategy, Gathering, Joining};
 use crate::units::Micros;
 
 /// Knows what a step costs (measured live). Nothing gathers by the clock; whose turn has come joins the next step if that

@@ -1,6 +1,7 @@
 //! `fixed`: the same patience at every load. Pure.
 
-use super::{FlushConfig, FlushMetrics, FlushStrategy, Gathering, full_or_due};
+use super::config::FlushConfig;
+use super::flush::{FlushMetrics, FlushStrategy, Gathering, full_or_due};
 use crate::units::Micros;
 
 /// Waits `max_wait`, or until the group has `max_batch_size` requests.

@@ -1,6 +1,6 @@
 //! `immediate`: nothing gathers. Pure.
 
-use super::{FlushMetrics, FlushStrategy, Gathering};
+use super::flush::{FlushMetrics, FlushStrategy, Gathering};
 use crate::units::Micros;
 
 /// No waiting. Requests that find no seat queue up all the same, and leave in fair order.

@@ -1,6 +1,8 @@
 //! `latency_aware`: steers the wait by the measured time to the first token. Pure.
 
-use super::{FlushConfig, FlushMetrics, FlushStrategy, Gathering, QueueDepth};
+use super::config::FlushConfig;
+use super::flush::{FlushMetrics, FlushStrategy, Gathering};
+use super::queue_depth::QueueDepth;
 use crate::units::Micros;
 
 /// The queue-depth timeout × 0.8 when the p99 of TTFT is above 1.1 × target, × 1.2 when it is below 0.8 × target, else

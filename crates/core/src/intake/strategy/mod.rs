@@ -14,157 +14,23 @@
 //! | `immediate`     | not at all                                                            | steps are cheap           |
 //! | `cost_aware`    | not at all, but flows only as far as the next step gains by it        | prompts are long          |
 
+mod config;
 mod cost_aware;
 mod fixed;
+mod flush;
 mod immediate;
 mod latency_aware;
 mod queue_depth;
 
 use crate::units::Micros;
 
+pub use config::{FlushConfig, StrategyKind};
 pub use cost_aware::CostAware;
 pub use fixed::Fixed;
+pub use flush::{FlushMetrics, FlushStrategy, Gathering, Joining, Prices};
 pub use immediate::Immediate;
 pub use latency_aware::LatencyAware;
 pub use queue_depth::QueueDepth;
-
-/// Decides when a gathered group is flushed. Pure: the same arguments, the same answer.
-pub trait FlushStrategy {
-    /// How long the oldest request may gather, with `queue_depth` requests queued in all.
-    fn calculate_timeout(&self, queue_depth: usize, metrics: &FlushMetrics) -> Micros;
-
-    /// Whether the group goes now.
-    fn should_flush(&self, batch: &Gathering, queue_depth: usize) -> bool;
-
-    /// Whether a flushed request for which there is a seat joins the next step, or stays for a later one.
-    fn admits(&self, _joining: &Joining) -> bool {
-        true
-    }
-}
-
-/// What the next step costs as it stands, who is in it, and what waits. Microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Prices {
-    /// A step with every sequence that decodes and no prompt.
-    pub step_us: f64,
-    /// What a prompt's token adds, and a prompt beside its tokens.
-    pub token_us: f64,
-    pub prompt_us: f64,
-    /// Prompt tokens that a step takes, by its bounds of tokens and of time.
-    pub step_tokens: usize,
-    /// Sequences with a seat that wait for their first token, and the prompt tokens that are not computed yet.
-    pub prompts: usize,
-    pub tokens: usize,
-    /// Requests that come, lately.
-    pub arrivals_per_us: f64,
-}
-
-/// The request that would be released next.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Joining {
-    /// Of its prompt.
-    pub tokens: usize,
-    /// Requests that are queued behind it, and their prompt tokens.
-    pub behind: usize,
-    pub tokens_behind: usize,
-    /// With those that were released before it in the same turn.
-    pub prices: Prices,
-}
-
-/// What was measured, for strategies that look at more than the queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlushMetrics {
-    /// 99th percentile of the time to the first token; `None` as long as there are no samples.
-    pub p99_ttft: Option<Micros>,
-}
-
-/// The group that gathers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gathering {
-    pub size: usize,
-    /// Prompt tokens.
-    pub tokens: usize,
-    /// How long its oldest request has waited.
-    pub waited: Micros,
-    /// What [`FlushStrategy::calculate_timeout`] said.
-    pub timeout: Micros,
-}
-
-/// When groups are flushed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlushConfig {
-    pub strategy: StrategyKind,
-    /// The smallest group that is released before its timer. Critical requests and class waits do not ask.
-    pub min_batch_size: usize,
-    /// A group of this size need not wait, and no batch is larger.
-    pub max_batch_size: usize,
-    pub min_wait: Micros,
-    pub max_wait: Micros,
-    /// Queued requests up to which `max_wait` holds.
-    pub queue_depth_low: usize,
-    /// Queued requests from which `min_wait` holds.
-    pub queue_depth_high: usize,
-    /// The time to first token that `latency_aware` steers to, at the 99th percentile.
-    pub target_p99: Micros,
-    /// Releases to an idle engine without waiting.
-    pub idle_release: bool,
-    /// Fills a batch with requests of the first one's size, where order allows.
-    pub bucketing: bool,
-    /// Off: every request is of class normal.
-    pub priorities: bool,
-}
-
-impl Default for FlushConfig {
-    fn default() -> FlushConfig {
-        FlushConfig {
-            strategy: StrategyKind::QueueDepth,
-            min_batch_size: 1,
-            max_batch_size: 32,
-            min_wait: Micros::from_millis(5),
-            max_wait: Micros::from_millis(100),
-            queue_depth_low: 10,
-            queue_depth_high: 100,
-            target_p99: Micros::from_millis(500),
-            idle_release: true,
-            bucketing: true,
-            priorities: true,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum StrategyKind {
-    Fixed,
-    #[default]
-    QueueDepth,
-    LatencyAware,
-    Immediate,
-    CostAware,
-}
-
-impl StrategyKind {
-    pub const ALL: [StrategyKind; 5] = [
-        StrategyKind::Fixed,
-        StrategyKind::QueueDepth,
-        StrategyKind::LatencyAware,
-        StrategyKind::Immediate,
-        StrategyKind::CostAware,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            StrategyKind::Fixed => "fixed",
-            StrategyKind::QueueDepth => "queue_depth",
-            StrategyKind::LatencyAware => "latency_aware",
-            StrategyKind::Immediate => "immediate",
-            StrategyKind::CostAware => "cost_aware",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<StrategyKind> {
-        StrategyKind::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
-    }
-}
 
 /// A strategy with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,11 +83,6 @@ impl FlushStrategy for Strategy {
             Strategy::CostAware(strategy) => strategy.admits(joining),
         }
     }
-}
-
-/// The classical condition: the group is as large as a batch may be, or its timer has run out.
-fn full_or_due(batch: &Gathering, max_batch_size: usize) -> bool {
-    batch.size > 0 && (batch.size >= max_batch_size || batch.waited >= batch.timeout)
 }
 
 #[cfg(test)]

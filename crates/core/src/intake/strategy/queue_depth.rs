@@ -1,6 +1,7 @@
 //! `queue_depth`: the longer the queue, the shorter the wait. Pure.
 
-use super::{FlushConfig, FlushMetrics, FlushStrategy, Gathering, full_or_due};
+use super::config::FlushConfig;
+use super::flush::{FlushMetrics, FlushStrategy, Gathering, full_or_due};
 use crate::units::Micros;
 
 /// `max_wait` at or below `queue_depth_low`, `min_wait` at or above `queue_depth_high`, linear between.

@@ -2,7 +2,7 @@
 
 use crate::units::SeqId;
 
-use super::SessionView;
+use super::session::SessionView;
 
 /// What the detector reads of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

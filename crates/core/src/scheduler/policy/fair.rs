@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use crate::units::SeqId;
 
-use super::{SchedulingPlan, SessionView, prefills};
+use super::proposal::SchedulingPlan;
+use super::session::{SessionView, prefills};
 
 /// Each decoding sequence holds a numbered ticket. Who was served draws a new one, so the lowest number has waited longest.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,6 +1,7 @@
 //! Prompts before decodes, the youngest first.
 
-use super::{SchedulingPlan, SessionView, ids_by, prefills};
+use super::proposal::SchedulingPlan;
+use super::session::{SessionView, ids_by, prefills};
 
 /// Every prompt takes a slot before any decode does. Youngest is who has generated least; among equals who came first,
 /// or a stream of newcomers would keep the first of them waiting.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::units::SeqId;
 
 fn config(kind: PolicyKind) -> PolicyConfig {
     PolicyConfig { kind, ..PolicyConfig::default() }

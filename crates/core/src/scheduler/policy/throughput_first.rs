@@ -2,7 +2,10 @@
 
 use std::cmp::Reverse;
 
-use super::{BatchDetector, BatchSessionInfo, PolicyConfig, SchedulingPlan, SessionView, prefills};
+use super::config::PolicyConfig;
+use super::detector::{BatchDetector, BatchSessionInfo};
+use super::proposal::SchedulingPlan;
+use super::session::{SessionView, prefills};
 
 /// The decode burst under way.
 #[derive(Clone, Debug, PartialEq)]
