@@ -4,7 +4,7 @@ use config::{Config, File, FileFormat};
 use serde::Deserialize;
 
 use super::dice::Dice;
-use forebay_core::scheduler::{StepCost, StepLoad};
+use forebay_core::scheduler::{Coefficients, StepCost, StepLoad};
 use forebay_core::step::{BatchChunk, StepBatch};
 use forebay_core::units::Micros;
 
@@ -110,7 +110,8 @@ impl CostModel {
         if cost.samples() == 0 {
             return None;
         }
-        let [step_us, prefill_token_us, decode_token_us, prefill_us, context_token_us] = cost.coefficients();
+        let Coefficients { step_us, prefill_token_us, decode_token_us, prefill_us, context_token_us } =
+            cost.coefficients();
         // A fit that lays all time on tokens says so; but no step is free, and whoever reads this model relies on it.
         let step_us = step_us.max(LEAST_STEP_US);
         // The spread is a mean absolute error; of normal errors that is 0.8 standard deviations.
@@ -232,7 +233,7 @@ mod tests {
         }
         let fitted = CostModel::fitted(&learnt).unwrap();
         let written: String = fitted.named().iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
-        assert_eq!(learnt.coefficients()[0], 0.0, "{written}");
+        assert_eq!(learnt.coefficients().step_us, 0.0, "{written}");
         assert_eq!(CostModel::parse(&written), Ok(fitted), "{written}");
     }
 

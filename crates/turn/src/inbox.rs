@@ -1,4 +1,4 @@
-//! What stays home while a step runs: the queue, the tuning, the orders for the core, the last known state. Pure.
+//! What stays with the loop while a step runs: the queue, the tuning, the orders for the core, the last known state. Pure.
 
 use forebay_core::intake::{Batch, Intake, Prices, Situation};
 use forebay_core::report::{Snapshot, Stage};
@@ -214,18 +214,20 @@ impl Inbox {
         let CoreView { backlog, cost, .. } = &self.last;
         // A step with a prompt can be predicted: everything below was measured.
         cost.predict(&(StepLoad::STEP + StepLoad::prefill(0, 1)))?;
-        let [step, prefill_token, decode_token, prefill, context_token] = cost.coefficients();
-        let decodes = decode_token * backlog.decoding as f64 + context_token * backlog.context_tokens as f64;
-        let step_us = step + decodes;
+        let costs = cost.coefficients();
+        let decodes = costs.decode_token_us * backlog.decoding as f64;
+        let decodes = decodes + costs.context_token_us * backlog.context_tokens as f64;
+        let step_us = costs.step_us + decodes;
         let by_tokens = self.tuning.scheduler.max_num_batched_tokens.saturating_sub(backlog.decoding);
         // As the scheduler cuts prompts while some decode; its prediction adds a margin, which `token_us` stands for.
         let stall = self.tuning.scheduler.max_stall.filter(|_| backlog.decoding > 0);
-        let by_time =
-            stall.map(|stall| ((stall.0 as f64 - step_us - prefill) / prefill_token.max(1e-3)).max(1.0) as usize);
+        let by_time = stall.map(|stall| {
+            ((stall.0 as f64 - step_us - costs.prefill_us) / costs.prefill_token_us.max(1e-3)).max(1.0) as usize
+        });
         Some(Prices {
             step_us,
-            token_us: prefill_token,
-            prompt_us: prefill,
+            token_us: costs.prefill_token_us,
+            prompt_us: costs.prefill_us,
             step_tokens: by_time.map_or(by_tokens, |by_time| by_time.min(by_tokens)),
             prompts: backlog.prompts,
             tokens: backlog.prefill_tokens,
@@ -275,7 +277,7 @@ impl Inbox {
     }
 
     /// The core leaves for a step.
-    pub fn leaves(&mut self, now: Micros, predicted: Option<Micros>) {
+    pub fn step_begins(&mut self, now: Micros, predicted: Option<Micros>) {
         self.step = Some((now, predicted));
     }
 

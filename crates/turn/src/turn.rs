@@ -159,7 +159,7 @@ impl Turn {
 
     /// The core leaves to compute `plan`.
     pub fn on_step(&mut self, plan: &StepPlan, now: Micros) {
-        self.inbox.leaves(now, plan.predicted);
+        self.inbox.step_begins(now, plan.predicted);
     }
 
     /// The core is back after `elapsed`. Accounts for what the next release depends on: seats that are free, and tokens that

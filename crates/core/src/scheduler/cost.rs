@@ -155,6 +155,18 @@ impl Default for StepCost {
     }
 }
 
+/// What was learnt, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coefficients {
+    pub step_us: f64,
+    pub prefill_token_us: f64,
+    pub decode_token_us: f64,
+    /// Of each prompt in the step, beside its tokens.
+    pub prefill_us: f64,
+    /// Of each KV entry read.
+    pub context_token_us: f64,
+}
+
 impl StepCost {
     fn remembering(memory: Memory) -> StepCost {
         StepCost {
@@ -239,9 +251,10 @@ impl StepCost {
         Some(low)
     }
 
-    /// Microseconds per step, per prefill token, per decode token, per concurrent prefill and per KV entry read.
-    pub fn coefficients(&self) -> [f64; 5] {
-        self.coefficients
+    /// What each part of a step's work costs.
+    pub fn coefficients(&self) -> Coefficients {
+        let [step_us, prefill_token_us, decode_token_us, prefill_us, context_token_us] = self.coefficients;
+        Coefficients { step_us, prefill_token_us, decode_token_us, prefill_us, context_token_us }
     }
 
     /// Steps, or calls of a few steps, that were measured.

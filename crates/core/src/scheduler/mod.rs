@@ -37,7 +37,7 @@ mod views;
 
 pub use chunk::Chunk;
 pub use config::Config;
-pub use cost::{StepCost, StepLoad};
+pub use cost::{Coefficients, StepCost, StepLoad};
 pub use lookup::Speculative;
 pub use plan::{Found, StepPlan};
 pub use policy::thermal;

@@ -5,26 +5,8 @@ use std::fmt::Write;
 
 use ::prometheus::proto::{LabelPair, MetricFamily};
 
-use super::Metrics;
 use super::adapters::in_use;
-
-/// Whose names are shown beside ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compat {
-    Vllm,
-    LlamaServer,
-}
-
-impl Compat {
-    pub const ALL: [Compat; 2] = [Compat::Vllm, Compat::LlamaServer];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Compat::Vllm => "vllm",
-            Compat::LlamaServer => "llama-server",
-        }
-    }
-}
+use super::record::Metrics;
 
 /// Our name and vLLM's for the same series.
 const TWINS: [(&str, &str); 24] = [

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::*;
+use forebay_core::report::Snapshot;
+use forebay_core::units::Micros;
 
 /// Everything there can be, each series once at least.
 fn all() -> String {

@@ -1,6 +1,6 @@
 //! A sequence's life in numbers, and how far its prompt is.
 
-use super::Metrics;
+use super::record::Metrics;
 use forebay_core::units::Micros;
 
 /// A sequence that completed. Times are since it was queued.

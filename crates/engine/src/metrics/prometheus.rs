@@ -8,12 +8,14 @@ use prometheus::{
 
 use std::sync::Arc;
 
-use super::lately::Lately;
+use super::config::Config;
 use super::part::{Live, Part};
+use super::process::Process;
+use super::recent::Recent;
+use super::record::Metrics;
+use super::route::{Outcome, Route};
 use super::selected::Selected;
-use super::text::Process;
 use super::workers::WorkerFamilies;
-use super::{Config, Metrics, Outcome, Route};
 use forebay_core::request::Priority;
 
 // vLLM's buckets, so that its dashboards fit.
@@ -38,7 +40,17 @@ const LENGTHS: [f64; 20] =
 const UP_TO_64: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 const MILLIS: [f64; 12] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0, 2_048.0];
 
-pub fn register(registry: Registry, config: &Config) -> Metrics {
+impl Metrics {
+    pub fn new() -> Arc<Metrics> {
+        Metrics::with(&Config::default())
+    }
+
+    pub fn with(config: &Config) -> Arc<Metrics> {
+        Arc::new(register(Registry::new(), config))
+    }
+}
+
+fn register(registry: Registry, config: &Config) -> Metrics {
     let counter = |name: &str, help: &str| add(&registry, must(IntCounter::new(name, help)));
     let gauge = |name: &str, help: &str| add(&registry, must(IntGauge::new(name, help)));
     let histogram = |name: &str, help: &str, buckets: &[f64]| {
@@ -234,7 +246,7 @@ pub fn register(registry: Registry, config: &Config) -> Metrics {
             labelled_gauge("forebay_strategy_selected", "1 for the strategy in force.", "strategy"),
             labelled_gauge("forebay_policy_selected", "1 for the policy in force.", "policy"),
         ]),
-        lately: Arc::new(Lately::new(config)),
+        recent: Arc::new(Recent::new(config)),
         ttft_prediction_error: ["early", "late"].map(|side| errors_of.with_label_values(&[side])),
         thermal_level: gauge("forebay_thermal_level", "0 nominal, 1 fair, 2 serious, 3 critical, 4 emergency."),
         workers: workers(&registry),

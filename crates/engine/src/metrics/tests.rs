@@ -1,7 +1,9 @@
 //! Series as a scraper sees them.
 
 use super::*;
-use forebay_core::report::StepFacts;
+use forebay_core::report::{Snapshot, StepFacts, StepReport};
+use forebay_core::request::FinishReason;
+use forebay_core::units::Micros;
 
 fn value(metrics: &Metrics, series: &str) -> f64 {
     let text = metrics.render(0);

@@ -12,40 +12,9 @@ use forebay_core::report::BlockUse;
 use forebay_core::request::RequestError;
 use forebay_core::scheduler::thermal::{Level, Reading};
 use forebay_core::units::Micros;
-use forebay_turn::control::{Change, ChangeSet, Changed, Value};
+use forebay_turn::control::{ChangeSet, Changed};
 use forebay_turn::history::Record;
 use forebay_turn::stats::LiveSequence;
-
-/// What is in force beside the configuration: a loop that takes another's place is told all of it.
-#[derive(Debug, Default)]
-pub struct Orders {
-    /// One change for each group.
-    set: ChangeSet,
-    paused: bool,
-    thermal: Option<Level>,
-}
-
-impl Orders {
-    /// Keeps the newest thresholds, the newest name of each group, and of each parameter the newest value.
-    fn note(&mut self, set: &ChangeSet) {
-        self.set.thermal = set.thermal.or(self.set.thermal);
-        set.changes.iter().for_each(|change| self.note_change(change));
-    }
-
-    fn note_change(&mut self, change: &Change) {
-        let Some(known) = self.set.changes.iter_mut().find(|known| known.group == change.group) else {
-            return self.set.changes.push(change.clone());
-        };
-        known.name = change.name.clone().or(known.name.take());
-        for (name, value) in &change.values {
-            let of_name = |(other, _): &&mut (String, Value)| other == name;
-            match known.values.iter_mut().find(of_name) {
-                Some(known) => known.1 = *value,
-                None => known.values.push((name.clone(), *value)),
-            }
-        }
-    }
-}
 
 impl Pool {
     /// The loops that live.
@@ -103,7 +72,7 @@ impl Pool {
     }
 
     /// Puts a set of changes in force in all loops, or in none: they are tuned alike, so what one refuses all refuse. One
-    /// [`Change`] is a set of one.
+    /// [`forebay_turn::control::Change`] is a set of one.
     pub async fn change(&self, set: impl Into<ChangeSet>) -> Result<Vec<Changed>, RequestError> {
         let set = set.into();
         let changed = self.ask(|engine| change(engine, set.clone())).await?;
@@ -186,37 +155,4 @@ async fn cancel(engine: EngineHandle, id: String) -> Result<usize, RequestError>
 
 async fn change(engine: EngineHandle, set: ChangeSet) -> Result<Vec<Changed>, RequestError> {
     engine.change(set).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use forebay_core::scheduler::thermal::Thresholds;
-    use forebay_turn::control::Group;
-
-    #[test]
-    fn the_newest_order_of_each_kind_is_kept() {
-        let change = |group, name: Option<&str>, values: &[(&str, f64)]| Change {
-            group,
-            name: name.map(str::to_owned),
-            values: values.iter().map(|(name, value)| ((*name).to_owned(), Value::Number(*value))).collect(),
-        };
-        let mut orders = Orders::default();
-        let mut note = |change: Change| orders.note(&change.into());
-        note(change(Group::Strategy, Some("fixed"), &[("max_wait_ms", 20.0)]));
-        note(change(Group::Limits, None, &[("max_num_seqs", 4.0)]));
-        note(change(Group::Strategy, None, &[("max_wait_ms", 30.0), ("min_wait_ms", 1.0)]));
-        note(change(Group::Strategy, Some("immediate"), &[]));
-        let thresholds = Some(Thresholds::default());
-        orders.note(&ChangeSet { changes: Vec::new(), thermal: thresholds });
-        orders.note(&ChangeSet::default());
-        assert_eq!(orders.set.thermal, thresholds);
-        assert_eq!(
-            orders.set.changes,
-            [
-                change(Group::Strategy, Some("immediate"), &[("max_wait_ms", 30.0), ("min_wait_ms", 1.0)]),
-                change(Group::Limits, None, &[("max_num_seqs", 4.0)]),
-            ]
-        );
-    }
 }

@@ -1,83 +1,18 @@
 //! What `/metrics/json` tells and Prometheus would have to compute: percentiles, and how things were a while ago.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use super::reservoir::Reservoir;
-use super::timeline::{Latencies, Levels, Percentiles, Point, Timeline, Totals};
-use super::{Config, Metrics};
-use forebay_core::units::Micros;
-
-/// Which of a sequence's times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Time {
-    Whole,
-    FirstToken,
-    InterToken,
-}
-
-/// p50, p90, p99, p99.9.
-const PARTS: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
-
-/// Shared by all loops. The locks of `times` are held for one addition or one copy; loops take no others.
-#[derive(Debug)]
-pub(super) struct Lately {
-    /// By [`Time`].
-    times: [Mutex<Reservoir>; 3],
-    /// The same: what they said last, after so many additions. A server at rest is asked ten times a second, too.
-    told: [Mutex<(u64, Percentiles)>; 3],
-    timeline: Mutex<Timeline>,
-    config: Config,
-}
-
-impl Lately {
-    pub fn new(config: &Config) -> Lately {
-        let reservoir = |seed| Mutex::new(Reservoir::new(config.percentile_window, seed));
-        let millis = |time: Micros| time.as_millis();
-        Lately {
-            times: [1, 2, 3].map(reservoir),
-            told: Default::default(),
-            timeline: Mutex::new(Timeline::new(millis(config.interval), millis(config.retention))),
-            config: config.clone(),
-        }
-    }
-
-    pub fn took(&self, what: Time, time: Micros, now: Micros) {
-        lock(&self.times[what as usize]).add(time.as_secs_f64() * 1e3, now);
-    }
-
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    fn percentiles(&self, what: Time) -> Percentiles {
-        let mut told = lock(&self.told[what as usize]);
-        let reservoir = {
-            let times = lock(&self.times[what as usize]);
-            if times.added() == told.0 {
-                return told.1;
-            }
-            // Sorted outside this lock: an engine loop may be about to add.
-            times.clone()
-        };
-        let percentiles = reservoir.percentiles(PARTS).map(|all| all.map(|one| one as f32));
-        *told = (reservoir.added(), percentiles);
-        percentiles
-    }
-}
-
-/// Nothing that is done under these locks can leave a value half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use super::part::Part;
+use super::recent::{Time, lock};
+use super::record::Metrics;
+use super::timeline::{Latencies, Levels, Point, Totals};
 
 impl Metrics {
     /// The server at this moment, the wall clock's.
     pub fn look(&self, at_ms: i64) -> Point {
         let (batches, batched) = counted(&self.flushed_requests);
         let (steps, stepped) = counted(&self.batch_size);
-        let level = |part: &super::Part| part.sum() as f32;
+        let level = |part: &Part| part.sum() as f32;
         let [used, blocks, cached] = self.kv_blocks.each_ref().map(level);
-        let percentiles = |what| self.lately.percentiles(what);
+        let percentiles = |what| self.recent.percentiles(what);
         Point {
             at_ms,
             span_ms: 0,
@@ -114,7 +49,7 @@ impl Metrics {
     pub fn sample(&self, at_ms: i64) {
         self.process.refresh(at_ms);
         let mut point = self.look(at_ms);
-        let mut timeline = lock(&self.lately.timeline);
+        let mut timeline = lock(&self.recent.timeline);
         let Some(before) = timeline.newest().map(|newest| newest.at_ms) else {
             return timeline.add(point);
         };
@@ -129,17 +64,17 @@ impl Metrics {
 
     /// Samples that end after `since_ms`, oldest first, the older ones in coarser steps.
     pub fn history(&self, since_ms: i64) -> Vec<Point> {
-        lock(&self.lately.timeline).since(since_ms)
+        lock(&self.recent.timeline).since(since_ms)
     }
 
     /// All samples that end after `since_ms` as one.
     pub fn stretch(&self, since_ms: i64) -> Option<Point> {
-        lock(&self.lately.timeline).whole(since_ms)
+        lock(&self.recent.timeline).whole(since_ms)
     }
 
     /// The newest sample that is as old as `at_ms`, or the oldest of the recent ones.
     pub fn sample_before(&self, at_ms: i64) -> Option<Point> {
-        lock(&self.lately.timeline).before(at_ms).copied()
+        lock(&self.recent.timeline).before(at_ms).copied()
     }
 }
 
@@ -152,6 +87,7 @@ fn counted(histogram: &::prometheus::Histogram) -> (u64, u64) {
 mod tests {
     use super::*;
     use forebay_core::request::FinishReason;
+    use forebay_core::units::Micros;
 
     #[test]
     fn samples_tell_what_was_counted_and_measured_until_then() {
