@@ -33,7 +33,6 @@ pub struct Rig<E: Executor = Forward> {
     pub handle: EngineHandle,
     pub task: JoinHandle<Core<E>>,
     pub heartbeat: Arc<Heartbeat>,
-    pub metrics: Arc<Metrics>,
     /// What the loop heard and decided, where [`Setup::record`] says so.
     pub log: Option<mpsc::Receiver<Entry>>,
     pub tuning: Tuning,
@@ -117,7 +116,7 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         multi_step_count: setup.multi_step_count,
     };
     let core = Core::new(config, wrap(Forward::new(model)));
-    let (heartbeat, metrics) = (Arc::new(Heartbeat::default()), Metrics::new());
+    let heartbeat = Arc::new(Heartbeat::default());
     let capacity = Capacity { requests: setup.queue_capacity, tokens: 1 << 30 };
     let intake = intake::Config { capacity, ..intake::Config::default() };
     let gate = Gate::new(capacity);
@@ -127,14 +126,14 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         thermal: Thresholds::default(),
         gate: gate.clone(),
         clock: Clock::system(),
-        metrics: metrics.clone(),
+        metrics: Metrics::new(),
         heartbeat: heartbeat.clone(),
     })
     .overlapping(setup.overlap);
     let (sender, commands) = mpsc::channel(256);
     let log = setup.record.map(|most| state.record(most));
     let task = tokio::spawn(run::run(core, state, commands));
-    Rig { handle: EngineHandle::new(sender, gate), task, heartbeat, metrics, log, tuning, config }
+    Rig { handle: EngineHandle::new(sender, gate), task, heartbeat, log, tuning, config }
 }
 
 impl<E: Executor> Rig<E> {
