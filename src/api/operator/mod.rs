@@ -4,3 +4,6 @@ pub mod admin;
 pub mod dashboard;
 pub mod measures;
 pub mod metrics;
+
+#[cfg(test)]
+mod answer_tests;

@@ -61,6 +61,10 @@ pub async fn advise(Extract(state): Extract<Front>, Query(parameters): Parameter
     // Seconds of computing, perhaps: not on a thread that answers others.
     let advice = tokio::task::spawn_blocking(move || recommend(&records, &slo)).await;
     let advice = advice.map_err(|_| RequestError::Internal)?;
+    Ok(Json(told(advice, &slo)))
+}
+
+fn told(advice: forebay_sim::recommend::Recommendation, slo: &Slo) -> Value {
     let mut body = json!({
         "window_s": advice.seconds,
         "requests": advice.requests,
@@ -82,7 +86,7 @@ pub async fn advise(Extract(state): Extract<Front>, Query(parameters): Parameter
     };
     body["verdict"] = json!(verdict);
     body["why"] = json!(why);
-    Ok(Json(body))
+    body
 }
 
 fn prediction(prediction: &Prediction) -> Value {
@@ -346,5 +350,24 @@ mod tests {
         let trial = tally(requests.iter(), Micros::from_millis(100), &borders, &slo);
         assert_eq!((trial.in_force.requests, trial.in_force.kept), (2, 1));
         assert_eq!((trial.on_trial.requests, trial.on_trial.kept), (1, 1));
+    }
+
+    #[test]
+    fn a_recommendation_is_written_as_before() {
+        use forebay_core::intake::StrategyKind;
+        use forebay_core::scheduler::policy::PolicyKind;
+        use forebay_sim::recommend;
+        let (strategy, policy) = (StrategyKind::Fixed, PolicyKind::ALL[0]);
+        let summary = forebay_sim::Summary { completed: 5, goodput: Some(1.5), ..forebay_sim::Summary::default() };
+        let advice = recommend::Recommendation {
+            requests: 60,
+            seconds: 600.0,
+            actual: summary.clone(),
+            predictions: vec![Prediction { strategy, policy, active: true, summary }],
+            error: Some(recommend::Error { ttft_p50: 0.25, ttft_p99: -0.5, throughput: 0.0 }),
+            advice: Advice::Change { strategy, policy, why: "better".into() },
+        };
+        let slo = Slo { ttft_ms: Some(500.0), ..Slo::default() };
+        assert_eq!(serde_json::to_string(&told(advice, &slo)).unwrap(), include_str!("recommendation.txt").trim_end());
     }
 }
