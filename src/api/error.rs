@@ -2,6 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use forebay_core::request::RequestError;
@@ -206,7 +207,7 @@ impl IntoResponse for ApiError {
 }
 
 /// The answer to a request that failed: what the table says, around `body`.
-pub fn respond(error: &RequestError, body: Value) -> Response {
+pub fn respond(error: &RequestError, body: impl Serialize) -> Response {
     let face = face(error);
     let mut response = (face.status, axum::Json(body)).into_response();
     let headers = response.headers_mut();

@@ -7,7 +7,7 @@ use axum::response::Response;
 
 use crate::api::access::Owner;
 use crate::api::error::ApiError;
-use crate::api::openapi::shapes::parameters::ReadFrom;
+use crate::api::pipeline::request_headers::ReadFrom;
 use crate::api::{State, sse};
 use forebay_core::request::RequestError;
 

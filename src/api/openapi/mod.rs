@@ -17,7 +17,7 @@ use crate::api::access::{self, Class};
 use crate::api::operator::{admin, dashboard, measures, metrics};
 use crate::api::{anthropic, health, openai};
 use forebay_turn::control::Group;
-use shapes::{errors, messages};
+use shapes::errors;
 
 pub use page::page;
 
@@ -90,7 +90,7 @@ pub use page::page;
         admin::requests::cancel,
         admin::requests::trace,
     ),
-    components(schemas(errors::ErrorAnswer, messages::MessageErrorAnswer)),
+    components(schemas(errors::ErrorAnswer, anthropic::error::MessageErrorAnswer)),
     tags(
         (name = "openai", description = "OpenAI's API, with what vLLM and llama-server add to it"),
         (name = "anthropic", description = "Anthropic's API; its errors have Anthropic's shape"),

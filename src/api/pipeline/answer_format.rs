@@ -6,12 +6,12 @@ use std::sync::Arc;
 use axum::response::Response;
 use axum::response::sse::Event;
 use futures_util::stream::unfold;
-use serde_json::Value;
+use serde::Serialize;
 
 use super::head::Head;
 use super::parts::{Change, Parts};
-use super::running::{Running, Said};
-use super::wire;
+use super::running::{ChoiceEvent, Running};
+use super::traces::{SequenceTrace, traces};
 use crate::api::request_metrics::StreamFault;
 use crate::api::{State, error, sse};
 use forebay_core::request::{FinishReason, RequestError};
@@ -25,27 +25,31 @@ pub struct End {
     /// The stop string that ended it.
     pub stop: Option<String>,
     /// With `x-forebay-trace`.
-    pub trace: Option<Value>,
+    pub trace: Option<Vec<SequenceTrace>>,
 }
 
 /// An event: its name and its data.
-pub type Named = (&'static str, Value);
+pub type Named<E> = (&'static str, E);
 
-/// An endpoint's own way of format.
+/// An endpoint's own format of an answer.
 pub trait AnswerFormat: Send + 'static {
     const ROUTE: Route;
+    /// The data of an event.
+    type Event: Serialize + Send;
+    /// The whole answer, as a body.
+    type Whole: Serialize;
 
-    fn begin(&mut self, running: &Running) -> Vec<Named>;
-    fn change(&mut self, parts: &Parts, change: Change) -> Vec<Named>;
+    fn begin(&mut self, running: &Running) -> Vec<Named<Self::Event>>;
+    fn change(&mut self, parts: &Parts, change: Change) -> Vec<Named<Self::Event>>;
     /// The last changes, before the end is told.
     fn close(&mut self, parts: &mut Parts, _reason: FinishReason) -> Vec<Change> {
         parts.close().into_iter().collect()
     }
-    fn end(&mut self, parts: &Parts, running: &Running, end: End) -> Vec<Named>;
+    fn end(&mut self, parts: &Parts, running: &Running, end: End) -> Vec<Named<Self::Event>>;
     /// In the place of all that would follow.
-    fn fail(&mut self, parts: &Parts, error: &RequestError) -> Vec<Named>;
+    fn fail(&mut self, parts: &Parts, error: &RequestError) -> Vec<Named<Self::Event>>;
     /// The whole answer, as a body.
-    fn whole(&mut self, parts: &Parts, running: &Running, end: End) -> Value;
+    fn whole(&mut self, parts: &Parts, running: &Running, end: End) -> Self::Whole;
 }
 
 /// Waits for the end.
@@ -54,29 +58,29 @@ pub async fn whole<T: AnswerFormat>(
     head: &Head,
     mut running: Running,
     mut format: T,
-) -> Result<Value, RequestError> {
+) -> Result<T::Whole, RequestError> {
     let mut parts = Parts::default();
     let mut ended = None;
-    while let Some(said) = running.next().await {
-        match said? {
-            Said::Prompt(..) => {}
-            Said::Text(_, delta) => drop(parts.hear(delta)),
-            Said::Finished { reason, stop, .. } => ended = Some((reason, stop)),
+    while let Some(event) = running.next().await {
+        match event? {
+            ChoiceEvent::Prompt(..) => {}
+            ChoiceEvent::Text(_, delta) => drop(parts.add(delta)),
+            ChoiceEvent::Finished { reason, stop, .. } => ended = Some((reason, stop)),
         }
     }
     let (reason, stop) = ended.ok_or(RequestError::Internal)?;
     drop(format.close(&mut parts, reason));
-    let trace = if head.traced { Some(wire::trace(&state.workers, &head.id).await) } else { None };
+    let trace = if head.traced { Some(traces(&state.workers, &head.id).await) } else { None };
     Ok(format.whole(&parts, &running, End { reason, stop, trace }))
 }
 
 /// A stream under way.
-struct Stream<T> {
+struct Stream<T: AnswerFormat> {
     format: T,
     parts: Parts,
     running: Option<Running>,
     ended: Option<(FinishReason, Option<String>)>,
-    ready: VecDeque<Named>,
+    ready: VecDeque<Named<T::Event>>,
     workers: Pool,
     /// Of the request, where its trace is wanted.
     traced: Option<String>,
@@ -114,15 +118,15 @@ pub async fn stream<T: AnswerFormat>(
 }
 
 impl<T: AnswerFormat> Stream<T> {
-    async fn next(&mut self) -> Option<Named> {
+    async fn next(&mut self) -> Option<Named<T::Event>> {
         while self.ready.is_empty() {
             match self.running.as_mut()?.next().await {
-                Some(Ok(Said::Prompt(..))) => {}
-                Some(Ok(Said::Text(_, delta))) => {
-                    let changes = self.parts.hear(delta);
-                    self.tell(changes);
+                Some(Ok(ChoiceEvent::Prompt(..))) => {}
+                Some(Ok(ChoiceEvent::Text(_, delta))) => {
+                    let changes = self.parts.add(delta);
+                    self.push(changes);
                 }
-                Some(Ok(Said::Finished { reason, stop, .. })) => self.ended = Some((reason, stop)),
+                Some(Ok(ChoiceEvent::Finished { reason, stop, .. })) => self.ended = Some((reason, stop)),
                 Some(Err(failed)) => self.fail(&failed),
                 None => self.end().await,
             }
@@ -130,7 +134,7 @@ impl<T: AnswerFormat> Stream<T> {
         self.ready.pop_front()
     }
 
-    fn tell(&mut self, changes: Vec<Change>) {
+    fn push(&mut self, changes: Vec<Change>) {
         for change in changes {
             self.ready.extend(self.format.change(&self.parts, change));
         }
@@ -148,9 +152,9 @@ impl<T: AnswerFormat> Stream<T> {
             return self.fail(&RequestError::Internal);
         };
         let changes = self.format.close(&mut self.parts, reason);
-        self.tell(changes);
+        self.push(changes);
         let trace = match &self.traced {
-            Some(id) => Some(wire::trace(&self.workers, id).await),
+            Some(id) => Some(traces(&self.workers, id).await),
             None => None,
         };
         self.ready.extend(self.format.end(&self.parts, &running, End { reason, stop, trace }));

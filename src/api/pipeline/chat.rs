@@ -7,7 +7,7 @@ use super::messages::take_messages;
 use super::params::Fields;
 use super::rename::renamed;
 use super::sampling::{Delivery, check_model, check_special, check_stream, take_delivery, take_sampling};
-use super::tool_choice::demand;
+use super::tool_choice::enforce;
 use super::tools::take_tools;
 use crate::api::State;
 use crate::generate::{Prompt, RawRequest};
@@ -42,13 +42,13 @@ pub fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Re
         ..sampling.parameters
     };
     let mut raw = RawRequest { prompt, template, parameters, ..sampling };
-    demand(&mut raw, &choice, state.generator.call_format())?;
+    enforce(&mut raw, &choice, state.generator.call_format())?;
     delivery.prompt_logprobs = raw.parameters.prompt_logprobs;
     check_stream(&delivery)?;
     Ok(Asked { raw, delivery, ignored: fields.finish(head.strict)? })
 }
 
-/// A request of another face that was put into a chat's words. What is wrong with it, and what is ignored, is told in its own:
+/// A request of another protocol that was put into a chat's words. What is wrong with it, and what is ignored, is told in its own:
 /// `named` translates back.
 pub fn parse_translated(
     state: &State,

@@ -8,12 +8,15 @@ use axum::response::Response;
 use axum::response::sse::Event;
 use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::head::Head;
-use super::running::{Running, Said};
+use super::running::{ChoiceEvent, Running};
 use super::sampling::Delivery;
-use super::wire::{Identity, timings, trace, usage_of};
+use super::traces::{SequenceTrace, traces};
+use super::usage::{Timings, Usage};
+use super::wire::Identity;
 use crate::api::request_metrics::StreamFault;
 use crate::api::{State, error, sse};
 use crate::generate::{TextDelta, TokenLogprob};
@@ -28,23 +31,76 @@ pub trait Chunks: Send + 'static {
     const ROUTE: Route;
     /// OpenAI's name of a chunk.
     const OBJECT: &'static str;
+    /// What a chunk holds of a choice.
+    type Choice: Serialize + Send;
 
     /// Sent before anything of any choice.
-    fn opening(&mut self, running: &Running) -> Vec<Value>;
+    fn opening(&mut self, running: &Running) -> Vec<Self::Choice>;
     /// A prompt's logprobs, before its choice's text.
-    fn prompt(&mut self, _index: usize, _logprobs: Vec<TokenLogprob>) -> Option<Value> {
+    fn prompt(&mut self, _index: usize, _logprobs: Vec<TokenLogprob>) -> Option<Self::Choice> {
         None
     }
     /// None where the delta shows nothing that was asked for.
-    fn text(&mut self, index: usize, delta: TextDelta) -> Vec<Value>;
-    fn finish(&mut self, index: usize, reason: FinishReason) -> Value;
+    fn text(&mut self, index: usize, delta: TextDelta) -> Vec<Self::Choice>;
+    fn finish(&mut self, index: usize, reason: FinishReason) -> Self::Choice;
+}
+
+/// A frame of a stream.
+#[derive(Serialize, ToSchema)]
+pub struct Chunk<'a, C> {
+    id: &'a str,
+    /// `chat.completion.chunk` or `text_completion`.
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    system_fingerprint: &'a str,
+    choices: &'a [C],
+    /// With `stream_options`; `null` where it comes at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Usage>)]
+    usage: Option<Option<Usage>>,
+    /// With the last word of the last choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_progress: Option<Progress>,
+    /// With `x-forebay-trace`, in the last chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forebay_trace: Option<Vec<SequenceTrace>>,
+}
+
+/// With `return_progress`.
+#[derive(Serialize, ToSchema)]
+pub struct Progress {
+    total: usize,
+    cache: usize,
+    processed: usize,
+    time_ms: u64,
+}
+
+impl<'a, C> Chunk<'a, C> {
+    /// One with nothing but these choices.
+    fn new(identity: &'a Identity, choices: &'a [C]) -> Chunk<'a, C> {
+        Chunk {
+            id: &identity.id,
+            object: identity.object,
+            created: identity.created,
+            model: &identity.model,
+            system_fingerprint: &identity.system_fingerprint,
+            choices,
+            usage: None,
+            timings: None,
+            prompt_progress: None,
+            forebay_trace: None,
+        }
+    }
 }
 
 /// What a stream does next.
 enum Turn {
     /// `None` when all choices have finished.
-    Said(Option<Result<Said, RequestError>>),
-    /// Nothing was said for a while, and the client wants to know how far the prompt is.
+    Event(Option<Result<ChoiceEvent, RequestError>>),
+    /// Nothing was event for a while, and the client wants to know how far the prompt is.
     Tick,
 }
 
@@ -65,8 +121,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 struct Frames<C> {
     /// The first token has come.
     prompt_done: bool,
-    /// Tokens of the prompt, as last told where `return_progress` asks for it.
-    told: Option<usize>,
+    /// Tokens of the prompt, as the client knows it, where `return_progress` asks for it.
+    last_progress: Option<usize>,
     running: Option<Running>,
     identity: Identity,
     chunks: C,
@@ -96,7 +152,7 @@ pub async fn stream<C: Chunks>(
     let fault = StreamFault::default();
     let frames = Frames {
         prompt_done: false,
-        told: None,
+        last_progress: None,
         unfinished: running.total(),
         running: Some(running),
         identity: Identity::new(state, head, C::OBJECT),
@@ -120,36 +176,35 @@ impl<C: Chunks> Frames<C> {
     fn into_stream(mut self) -> impl Stream<Item = String> + Send {
         if let Some(running) = &self.running {
             let opening = self.chunks.opening(running);
-            opening.into_iter().for_each(|chunk| self.push(vec![chunk]));
+            opening.iter().for_each(|choice| self.push(choice));
         }
         unfold(self, |mut frames| async move { Some((frames.next().await?, frames)) })
     }
 
     async fn next(&mut self) -> Option<String> {
         while self.ready.is_empty() {
-            let said = match self.turn().await? {
-                Turn::Said(said) => said,
+            let event = match self.turn().await? {
+                Turn::Event(event) => event,
                 Turn::Tick => {
                     let computed = progress(&self.workers, &self.identity.id).await;
                     self.push_progress(computed);
                     continue;
                 }
             };
-            match said {
-                Some(Ok(Said::Prompt(index, logprobs))) => {
-                    if let Some(chunk) = self.chunks.prompt(index, logprobs) {
-                        self.push(vec![chunk]);
+            match event {
+                Some(Ok(ChoiceEvent::Prompt(index, logprobs))) => {
+                    if let Some(choice) = self.chunks.prompt(index, logprobs) {
+                        self.push(&choice);
                     }
                 }
-                Some(Ok(Said::Text(index, delta))) => {
-                    for chunk in self.chunks.text(index, delta) {
-                        self.push(vec![chunk]);
-                    }
+                Some(Ok(ChoiceEvent::Text(index, delta))) => {
+                    let choices = self.chunks.text(index, delta);
+                    choices.iter().for_each(|choice| self.push(choice));
                 }
-                Some(Ok(Said::Finished { index, reason, .. })) => {
+                Some(Ok(ChoiceEvent::Finished { index, reason, .. })) => {
                     self.unfinished -= 1;
-                    let chunk = self.chunks.finish(index, reason);
-                    self.push(vec![chunk]);
+                    let choice = self.chunks.finish(index, reason);
+                    self.push(&choice);
                 }
                 Some(Err(failed)) => {
                     self.fault.set();
@@ -170,15 +225,15 @@ impl<C: Chunks> Frames<C> {
     async fn turn(&mut self) -> Option<Turn> {
         let running = self.running.as_mut()?;
         if !self.delivery.progress || self.prompt_done {
-            return Some(Turn::Said(running.next().await));
+            return Some(Turn::Event(running.next().await));
         }
-        let said = tokio::select! { biased;
-            said = running.next() => said,
+        let event = tokio::select! { biased;
+            event = running.next() => event,
             () = tokio::time::sleep(PROGRESS_EVERY) => return Some(Turn::Tick),
         };
         self.prompt_done = true;
         self.push_progress(usize::MAX);
-        Some(Turn::Said(said))
+        Some(Turn::Event(event))
     }
 
     /// `computed` tokens of the prompts of all choices.
@@ -187,29 +242,28 @@ impl<C: Chunks> Frames<C> {
         let total = running.prompt_token_count();
         let processed = (computed / running.choices).min(total);
         // A prompt that waits, for a place or for others, has nothing new to tell.
-        if self.told.replace(processed) == Some(processed) {
+        if self.last_progress.replace(processed) == Some(processed) {
             return;
         }
-        let time_ms = running.timings().prompt.as_millis();
+        let time_ms = running.times().prompt.as_millis();
         let cache = running.cached_token_count();
-        let mut chunk = self.identity.wrap(Vec::new());
-        chunk["prompt_progress"] = json!({"total": total, "cache": cache, "processed": processed, "time_ms": time_ms});
+        let progress = Progress { total, cache, processed, time_ms };
+        let chunk = Chunk::<C::Choice> { prompt_progress: Some(progress), ..Chunk::new(&self.identity, &[]) };
         self.ready.push_back(sse::data(&chunk));
     }
 
     /// A chunk; where usage is asked for, it holds `null`.
-    fn push(&mut self, choices: Vec<Value>) {
-        let mut chunk = self.identity.wrap(choices);
-        match &self.running {
-            Some(running) if self.delivery.continuous_usage => chunk["usage"] = usage_of(running),
-            _ if self.delivery.usage_chunk => chunk["usage"] = Value::Null,
-            _ => {}
-        }
+    fn push(&mut self, choice: &C::Choice) {
+        let mut chunk = Chunk::new(&self.identity, std::slice::from_ref(choice));
+        chunk.usage = match &self.running {
+            Some(running) if self.delivery.continuous_usage => Some(Some(Usage::of(running))),
+            _ if self.delivery.usage_chunk => Some(None),
+            _ => None,
+        };
         // With the last word of the last choice, where llama-server has them.
-        if let Some(running) = self.running.as_ref().filter(|_| self.unfinished == 0) {
-            chunk["timings"] = timings(&running.timings());
-        }
-        self.ready.push_back(sse::data(&chunk));
+        chunk.timings = self.running.as_ref().filter(|_| self.unfinished == 0).map(Timings::of);
+        let payload = sse::data(&chunk);
+        self.ready.push_back(payload);
     }
 
     /// The chunk without choices, with what was asked for about the whole.
@@ -217,14 +271,14 @@ impl<C: Chunks> Frames<C> {
         if !self.delivery.usage_chunk && !self.delivery.traced {
             return;
         }
-        let mut chunk = self.identity.wrap(Vec::new());
-        if self.delivery.usage_chunk {
-            chunk["usage"] = self.running.as_ref().map_or(Value::Null, usage_of);
-        }
-        if self.delivery.traced {
-            chunk["forebay_trace"] = trace(&self.workers, &self.identity.id).await;
-        }
-        self.ready.push_back(sse::data(&chunk));
+        let forebay_trace = match self.delivery.traced {
+            true => Some(traces(&self.workers, &self.identity.id).await),
+            false => None,
+        };
+        let usage = self.delivery.usage_chunk.then(|| self.running.as_ref().map(Usage::of));
+        let chunk = Chunk::<C::Choice> { usage, forebay_trace, ..Chunk::new(&self.identity, &[]) };
+        let payload = sse::data(&chunk);
+        self.ready.push_back(payload);
     }
 
     fn end(&mut self) {

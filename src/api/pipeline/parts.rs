@@ -36,7 +36,8 @@ impl Parts {
         self.open && index + 1 == self.list.len()
     }
 
-    pub fn hear(&mut self, delta: TextDelta) -> Vec<Change> {
+    /// Adds what came, and tells what changed by it.
+    pub fn add(&mut self, delta: TextDelta) -> Vec<Change> {
         let mut changes = Vec::new();
         if !delta.reasoning.is_empty() {
             let index =
@@ -47,7 +48,7 @@ impl Parts {
             changes.push(Change::Grew(index, delta.reasoning, Vec::new()));
         }
         if !delta.text.is_empty() {
-            self.say(delta.text, delta.logprobs, &mut changes);
+            self.add_text(delta.text, delta.logprobs, &mut changes);
         }
         for call in delta.calls {
             if let Some(CallBegins { id, name }) = call.begins {
@@ -62,7 +63,7 @@ impl Parts {
         changes
     }
 
-    fn say(&mut self, said: String, new: Vec<TokenLogprob>, changes: &mut Vec<Change>) {
+    fn add_text(&mut self, said: String, new: Vec<TokenLogprob>, changes: &mut Vec<Change>) {
         let fresh = || Part::Text { text: String::new(), logprobs: Vec::new() };
         let index = self.last(changes, |part| matches!(part, Part::Text { .. }), fresh);
         if let Some(Part::Text { text, logprobs }) = self.list.get_mut(index) {
@@ -132,7 +133,7 @@ mod tests {
             delta("", "", vec![goes_on(0, "{"), goes_on(0, "}"), begins(1), goes_on(1, "{}")]),
             delta("", "z", vec![]),
         ] {
-            log.extend(parts.hear(delta));
+            log.extend(parts.add(delta));
         }
         log.extend(parts.close_with_words());
         let shown: Vec<String> = log

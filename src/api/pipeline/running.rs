@@ -20,8 +20,8 @@ const MAX_SEQUENCES: i64 = 128;
 
 pub struct Running {
     streams: SelectAll<BoxStream<'static, (usize, Delta)>>,
-    /// Heard while it waited for a seat, and not said yet.
-    heard: Option<(usize, Delta)>,
+    /// Came while the request waited for a seat, and was not passed on yet.
+    early: Option<(usize, Delta)>,
     /// Of each prompt.
     pub started: Vec<Started>,
     /// Choices per prompt: choice `c` of prompt `p` has the index `p * choices + c`.
@@ -52,7 +52,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    fn hear(&mut self, delta: CallDelta) {
+    fn add_call(&mut self, delta: CallDelta) {
         if let Some(CallBegins { id, name }) = delta.begins {
             self.calls.push(Call { id, name, arguments: String::new() });
         }
@@ -70,8 +70,8 @@ pub struct Call {
     pub arguments: String,
 }
 
-/// What a stream hears.
-pub enum Said {
+/// What happens to a choice.
+pub enum ChoiceEvent {
     Prompt(usize, Vec<TokenLogprob>),
     Text(usize, TextDelta),
     Finished {
@@ -84,7 +84,7 @@ pub enum Said {
 
 /// How long it took, as the HTTP side saw it.
 #[derive(Clone, Copy, Debug)]
-pub struct Timings {
+pub struct RunTimes {
     pub prompt_tokens: usize,
     /// Of those, in the KV cache already.
     pub cached_tokens: usize,
@@ -109,7 +109,7 @@ impl Running {
         }
         let mut running = Running {
             streams: SelectAll::new(),
-            heard: None,
+            early: None,
             started: Vec::new(),
             choices: 1,
             no_completion: delivery.no_completion,
@@ -169,10 +169,10 @@ impl Running {
         self.started.iter().map(|started| started.cached_tokens).sum()
     }
 
-    pub fn timings(&self) -> Timings {
+    pub fn times(&self) -> RunTimes {
         let now = self.clock.now();
         let first = self.first.unwrap_or(now);
-        Timings {
+        RunTimes {
             prompt_tokens: self.prompt_token_count(),
             cached_tokens: self.cached_token_count(),
             prompt: first.since(self.received),
@@ -184,29 +184,29 @@ impl Running {
     /// Waits until one of its sequences has its seat, but no longer than `hold`. What ends it before that can still be
     /// told by a status, which clients understand and balancers try elsewhere.
     pub async fn seated(&mut self, hold: Duration) -> Result<(), RequestError> {
-        let Ok(heard) = tokio::time::timeout(hold, self.streams.next()).await else { return Ok(()) };
-        match heard {
+        let Ok(early) = tokio::time::timeout(hold, self.streams.next()).await else { return Ok(()) };
+        match early {
             Some((_, Delta::Failed(error))) => Err(error),
-            heard => {
-                self.heard = heard;
+            early => {
+                self.early = early;
                 Ok(())
             }
         }
     }
 
-    /// The next thing any choice says; `None` when all have finished. An error of one choice is the request's.
-    pub async fn next(&mut self) -> Option<Result<Said, RequestError>> {
+    /// The next thing that happens to any choice; `None` when all have finished. An error of one choice is the request's.
+    pub async fn next(&mut self) -> Option<Result<ChoiceEvent, RequestError>> {
         loop {
-            let heard = self.heard.take();
-            let (index, delta) = match heard {
-                Some(heard) => heard,
+            let early = self.early.take();
+            let (index, delta) = match early {
+                Some(early) => early,
                 None => self.streams.next().await?,
             };
             if !matches!(delta, Delta::Admitted { .. }) {
                 self.first.get_or_insert_with(|| self.clock.now());
             }
             return Some(match delta {
-                Delta::Prompt(logprobs) => Ok(Said::Prompt(index, logprobs)),
+                Delta::Prompt(logprobs) => Ok(ChoiceEvent::Prompt(index, logprobs)),
                 // Of requests that ask for one; see `embeddings.rs`.
                 Delta::Embedded(_) => continue,
                 Delta::Text(_) if self.no_completion => continue,
@@ -214,16 +214,16 @@ impl Running {
                     self.completion_tokens += text.tokens.len();
                     self.reasoning_tokens += text.reasoning_tokens;
                     self.tell(|log| log.completion_tokens(self.completion_tokens));
-                    Ok(Said::Text(index, text))
+                    Ok(ChoiceEvent::Text(index, text))
                 }
                 // A client that is still here did not end it.
                 Delta::Finished { reason: FinishReason::Abort, .. } => Err(RequestError::Aborted),
                 Delta::Finished { .. } if self.no_completion => {
-                    Ok(Said::Finished { index, reason: FinishReason::Length, stop: None })
+                    Ok(ChoiceEvent::Finished { index, reason: FinishReason::Length, stop: None })
                 }
                 Delta::Finished { reason, stop, .. } => {
                     self.tell(|log| log.finished(reason));
-                    Ok(Said::Finished { index, reason, stop })
+                    Ok(ChoiceEvent::Finished { index, reason, stop })
                 }
                 Delta::Failed(error) => Err(error),
                 Delta::Admitted { cached_tokens } => {
@@ -241,20 +241,21 @@ impl Running {
     /// Waits for all choices, in the order of their indices.
     pub async fn collect(mut self) -> Result<(Running, Vec<Finished>), RequestError> {
         let mut choices = vec![Finished::default(); self.total()];
-        while let Some(said) = self.next().await {
-            let said = said?;
-            let (Said::Prompt(index, _) | Said::Text(index, _) | Said::Finished { index, .. }) = &said;
+        while let Some(event) = self.next().await {
+            let event = event?;
+            let (ChoiceEvent::Prompt(index, _) | ChoiceEvent::Text(index, _) | ChoiceEvent::Finished { index, .. }) =
+                &event;
             let Some(choice) = choices.get_mut(*index) else { continue };
-            match said {
-                Said::Prompt(_, logprobs) => choice.prompt = Some(logprobs),
-                Said::Text(_, delta) => {
+            match event {
+                ChoiceEvent::Prompt(_, logprobs) => choice.prompt = Some(logprobs),
+                ChoiceEvent::Text(_, delta) => {
                     choice.text.push_str(&delta.text);
                     choice.reasoning.push_str(&delta.reasoning);
-                    delta.calls.into_iter().for_each(|call| choice.hear(call));
+                    delta.calls.into_iter().for_each(|call| choice.add_call(call));
                     choice.tokens.extend(delta.tokens);
                     choice.logprobs.extend(delta.logprobs);
                 }
-                Said::Finished { reason, .. } => choice.reason = Some(reason),
+                ChoiceEvent::Finished { reason, .. } => choice.reason = Some(reason),
             }
         }
         Ok((self, choices))

@@ -12,7 +12,7 @@ use forebay_text::grammar::{GrammarSpec, TaggedCalls, Tool};
 const PARAM: &str = "tool_choice";
 
 /// Makes the answer keep to the choice. `format` is how the model writes calls; without one, tools are refused elsewhere.
-pub fn demand(raw: &mut RawRequest, choice: &ToolChoice, format: Option<TaggedCalls>) -> Result<(), RequestError> {
+pub fn enforce(raw: &mut RawRequest, choice: &ToolChoice, format: Option<TaggedCalls>) -> Result<(), RequestError> {
     let (Some(tools), Some(mut format)) = (&raw.template.tools, format) else { return Ok(()) };
     let only = match choice {
         ToolChoice::Auto => return Ok(()),
@@ -68,7 +68,7 @@ mod tests {
 
     fn demanded(choice: ToolChoice, only_first: bool) -> (Vec<Tool>, Option<String>) {
         let mut raw = raw(only_first);
-        demand(&mut raw, &choice, Some(format())).unwrap();
+        enforce(&mut raw, &choice, Some(format())).unwrap();
         match &raw.grammar.unwrap().spec {
             GrammarSpec::Calls { tools, format } => (tools.clone(), format.separator.clone()),
             other => panic!("{other:?}"),
@@ -92,10 +92,10 @@ mod tests {
     fn only_one_thing_holds_an_answer() {
         let mut held = raw(false);
         held.grammar = Some(Arc::new(RawGrammar { param: "response_format".into(), spec: GrammarSpec::json_object() }));
-        let error = demand(&mut held, &ToolChoice::Required, Some(format())).unwrap_err();
+        let error = enforce(&mut held, &ToolChoice::Required, Some(format())).unwrap_err();
         assert!(matches!(error, RequestError::Unsupported { param, .. } if param == "tool_choice"));
         let mut free = raw(false);
-        demand(&mut free, &ToolChoice::Auto, Some(format())).unwrap();
+        enforce(&mut free, &ToolChoice::Auto, Some(format())).unwrap();
         assert!(free.grammar.is_none());
     }
 }

@@ -1,17 +1,15 @@
-//! What the answers of both endpoints share: identity, usage, timings, headers, logprobs of prompts.
+//! What the answers of all endpoints share: their identity and their headers.
 
 use axum::http::{HeaderValue, Response};
 use axum::response::IntoResponse;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::head::Head;
-use super::running::{Running, Timings};
+use super::running::Running;
 use crate::api::State;
-use crate::generate::{Effective, TokenLogprob};
+use crate::generate::Effective;
 use forebay_clock::unix_seconds;
 use forebay_core::units::Micros;
-use forebay_engine::trace::{Trace, TraceFact, TraceLine};
-use forebay_engine::workers::Pool;
 
 /// The fields that all chunks of a stream repeat.
 #[derive(Clone, Debug)]
@@ -33,69 +31,6 @@ impl Identity {
             system_fingerprint: state.info.system_fingerprint.clone(),
         }
     }
-
-    /// A body or chunk with these choices.
-    pub fn wrap(&self, choices: Vec<Value>) -> Value {
-        json!({
-            "id": self.id,
-            "object": self.object,
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": self.system_fingerprint,
-            "choices": choices,
-        })
-    }
-}
-
-pub fn usage_of(running: &Running) -> Value {
-    let (prompt_tokens, completion_tokens) = (running.prompt_token_count(), running.completion_tokens);
-    json!({
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": running.cached_token_count()},
-        "completion_tokens_details": {"reasoning_tokens": running.reasoning_tokens},
-    })
-}
-
-/// With llama-server's names. The prompt's time begins with the request's arrival and so includes its time in the queue.
-pub fn timings(timings: &Timings) -> Value {
-    let ms = |time: Micros| time.0 as f64 / 1_000.0;
-    let per = |whole: f64, count: f64| if count > 0.0 { whole / count } else { 0.0 };
-    let computed = timings.prompt_tokens - timings.cached_tokens;
-    let (prompt_n, predicted_n) = (computed as f64, timings.completion_tokens as f64);
-    let (prompt_ms, predicted_ms) = (ms(timings.prompt), ms(timings.completion));
-    json!({
-        "cache_n": timings.cached_tokens,
-        "prompt_n": computed,
-        "prompt_ms": prompt_ms,
-        "prompt_per_token_ms": per(prompt_ms, prompt_n),
-        "prompt_per_second": per(prompt_n * 1_000.0, prompt_ms),
-        "predicted_n": timings.completion_tokens,
-        "predicted_ms": predicted_ms,
-        "predicted_per_token_ms": per(predicted_ms, predicted_n),
-        "predicted_per_second": per(predicted_n * 1_000.0, predicted_ms),
-    })
-}
-
-/// A prompt's logprobs in vLLM's shape: nothing for the first token, then an object by token id. `count` alternatives.
-pub fn prompt_logprobs(tokens: &[TokenLogprob], count: i64) -> Value {
-    let entry =
-        |text: &str, value: f32, rank: usize| json!({"logprob": logprob(value), "rank": rank, "decoded_token": text});
-    let of = |token: &TokenLogprob| {
-        let mut map = serde_json::Map::new();
-        for (rank, top) in token.top.iter().take(count.max(0) as usize).enumerate() {
-            map.insert(top.token.to_string(), entry(&top.text, top.logprob, rank + 1));
-        }
-        map.entry(token.token.to_string()).or_insert_with(|| entry(&token.text, token.logprob, token.rank));
-        Value::Object(map)
-    };
-    std::iter::once(Value::Null).chain(tokens.iter().map(of)).collect()
-}
-
-/// JSON has no infinity; OpenAI writes this for what cannot happen.
-pub fn logprob(value: f32) -> f32 {
-    if value.is_finite() { value } else { -9999.0 }
 }
 
 /// The headers of a completion's answer: what was ignored, and when the first token was expected.
@@ -153,38 +88,8 @@ fn effective_sampling(effective: &Effective, several: bool) -> String {
     list.join(", ")
 }
 
-/// How the sequences of an answer were scheduled, for `x-forebay-trace`. `null` when the engine has gone.
-pub async fn trace(workers: &Pool, id: &str) -> Value {
-    let traces = workers.traces(id.to_owned()).await.unwrap_or_default();
-    traces.iter().map(trace_object).collect()
-}
-
-/// Times are microseconds since the request was received.
-pub fn trace_object(trace: &Trace) -> Value {
-    let fact = |(name, fact): (&'static str, TraceFact)| match fact {
-        TraceFact::Number(number) => (name.to_owned(), json!(number)),
-        TraceFact::Text(text) => (name.to_owned(), json!(text)),
-    };
-    let line = |line: TraceLine| {
-        let mut object = json!({"at_us": line.at.0, "what": line.what});
-        if line.until > line.at {
-            object["until_us"] = json!(line.until.0);
-        }
-        line.facts.into_iter().map(fact).for_each(|(name, value)| object[name] = value);
-        object
-    };
-    json!({
-        "sequence": trace.seq.to_string(),
-        "priority": trace.priority.name(),
-        "events": trace.lines().into_iter().map(line).collect::<Vec<_>>(),
-        "events_left_out": trace.dropped,
-        "steps": {"prefill": trace.course.prefill_steps, "decode": trace.course.decode_steps},
-        "tokens": trace.course.tokens,
-    })
-}
-
 /// An answer that is whole at once.
-pub fn answer(body: Value, ignored: Vec<String>) -> Response<axum::body::Body> {
+pub fn answer(body: impl Serialize, ignored: Vec<String>) -> Response<axum::body::Body> {
     let mut response = axum::Json(body).into_response();
     name_ignored(&mut response, ignored);
     response
@@ -221,10 +126,5 @@ mod tests {
         assert_eq!(named(vec!["a".into(), "b\r\nc,é".into()]).unwrap(), "a,b__c__");
         let many = named(vec!["x".repeat(1000); 100]).unwrap();
         assert_eq!(many, format!("{}84 more", format!("{},", "x".repeat(64)).repeat(16)));
-    }
-
-    #[test]
-    fn logprobs_are_always_numbers() {
-        assert_eq!([-0.5, f32::NEG_INFINITY, f32::NAN].map(logprob), [-0.5, -9999.0, -9999.0]);
     }
 }

@@ -20,11 +20,10 @@ use axum::extract::{OriginalUri, Request, State as Extract};
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
 
 use crate::api::access::Identity;
 use crate::api::error::ApiError;
-use crate::api::openai::models;
+use crate::api::openai::models::{self, ModelList, ModelObject};
 use crate::api::pipeline::head;
 use crate::api::refused::{no_route, refused};
 use crate::api::{extract, replay};
@@ -179,21 +178,20 @@ impl Relay {
     /// The models of all workers, or one of them; `None` where something else was asked for.
     fn models(&self, path: &str) -> Option<Response> {
         let path = path.strip_prefix("/v1").unwrap_or(path);
-        let mut data: Vec<Value> =
+        let mut data: Vec<ModelObject> =
             self.generator.iter().flat_map(|generator| models::objects(&self.front.info, generator)).collect();
         let theirs = self.front.workers.upstreams().flat_map(|upstream| upstream.models());
         for id in theirs {
-            if data.iter().all(|known| known["id"] != id.as_str()) {
-                let created = self.front.info.created;
-                data.push(json!({"id": id, "object": "model", "created": created, "owned_by": "upstream"}));
+            if data.iter().all(|known| known.id != id) {
+                data.push(ModelObject::of_upstream(id, self.front.info.created));
             }
         }
         if path == "/models" {
-            return Some(Json(json!({"object": "list", "data": data})).into_response());
+            return Some(Json(ModelList::new(data)).into_response());
         }
         let id = path.strip_prefix("/models/")?;
         let id = id.replace("%2F", "/").replace("%2f", "/");
-        match data.into_iter().find(|model| model["id"] == id.as_str()) {
+        match data.into_iter().find(|model| model.id == id) {
             Some(model) => Some(Json(model).into_response()),
             // `default`, which no list has, is known to the handler.
             None if self.generator.is_some() => None,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::usage::SequenceTrace;
+use crate::api::pipeline::traces::SequenceTrace;
 
 /// A name, its parameters, or both. Parameters may stand beside the name, too.
 #[derive(ToSchema)]

@@ -5,16 +5,5 @@
 
 pub mod admin;
 pub mod batches;
-pub mod chat;
-pub mod completions;
-pub mod embeddings;
 pub mod errors;
-pub mod formats;
 pub mod measures;
-pub mod messages;
-pub mod models;
-pub mod parameters;
-pub mod responses;
-pub mod sampling;
-pub mod tokens;
-pub mod usage;

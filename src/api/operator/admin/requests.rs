@@ -9,7 +9,7 @@ use super::state::ms;
 use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::openapi::shapes::admin::{Cancelled, LiveList, LiveRequest, RequestTrace};
-use crate::api::pipeline::wire::trace_object;
+use crate::api::pipeline::traces::SequenceTrace;
 use forebay_core::request::RequestError;
 use forebay_turn::stats::LiveSequence;
 
@@ -56,7 +56,7 @@ pub async fn trace(Extract(state): Extract<Front>, Path(id): Path<String>) -> An
     if traces.is_empty() {
         return Err(not_live(&id).into());
     }
-    Ok(Json(json!({"id": id, "sequences": traces.iter().map(trace_object).collect::<Vec<_>>()})))
+    Ok(Json(json!({"id": id, "sequences": traces.iter().map(SequenceTrace::of).collect::<Vec<_>>()})))
 }
 
 fn not_live(id: &str) -> RequestError {

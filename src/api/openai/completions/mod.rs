@@ -1,29 +1,35 @@
 //! `POST /v1/completions`.
 
+mod answer;
+mod legacy;
+pub mod request;
+
 use axum::Json;
 use axum::extract::{Request, State as Extract};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
 
-use super::legacy::Legacy;
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
-use crate::api::openapi::shapes::completions::{Completion, CompletionChunk, CompletionRequest};
-use crate::api::openapi::shapes::parameters::{ConversationHeader, RequestHeaders, Strictness};
-use crate::api::pipeline::frames::{self, Chunks};
+use crate::api::pipeline::frames::{self, Chunk, Chunks};
 use crate::api::pipeline::head::Head;
+use crate::api::pipeline::logprobs::prompt_logprobs;
 use crate::api::pipeline::params::Fields;
 use crate::api::pipeline::prompts::prompts;
+use crate::api::pipeline::request_headers::{ConversationHeader, RequestHeaders, Strictness};
 use crate::api::pipeline::running::{Finished, Running};
 use crate::api::pipeline::sampling::{
     Delivery, check_model, check_special, check_stream, take_delivery, take_sampling,
 };
+use crate::api::pipeline::traces::traces;
+use crate::api::pipeline::usage::{Timings, Usage};
 use crate::api::pipeline::wire::{self, About, Identity};
-use crate::generate::{Generator, Started, TextDelta, TokenLogprob};
-use crate::generate::{Prompt, RawRequest};
+use crate::generate::{Generator, Prompt, RawRequest, Started, TextDelta, TokenLogprob};
+use answer::{Completion, CompletionChoice, CompletionDelta};
 use forebay_core::request::{FinishReason, RequestError};
 use forebay_engine::metrics::Route;
+use legacy::Legacy;
+use request::CompletionRequest;
 
 /// As OpenAI has it.
 const DEFAULT_MAX_TOKENS: u32 = 16;
@@ -49,7 +55,7 @@ struct Asked {
     params(Strictness, RequestHeaders, ConversationHeader),
     request_body = CompletionRequest,
     responses((status = 200, description = "The text, or a stream of it", content(
-        (Completion = "application/json"), (CompletionChunk = "text/event-stream"),
+        (Completion = "application/json"), (Chunk<CompletionDelta> = "text/event-stream"),
     ))),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
@@ -66,11 +72,20 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
         let identity = Identity::new(&state, &head, "text_completion");
         let (running, choices) = running.collect().await?;
         let choices = best(choices, running.choices, asked.shown);
-        let mut body = whole(&state.generator, &identity, &running, choices, asked.shown, delivery);
-        if delivery.traced {
-            body["forebay_trace"] = wire::trace(&state.workers, &head.id).await;
-        }
-        Json(body).into_response()
+        let trace = if delivery.traced { Some(traces(&state.workers, &head.id).await) } else { None };
+        let whole = Choices { generator: &state.generator, running: &running, delivery, shown: asked.shown };
+        Json(Completion {
+            id: identity.id,
+            object: identity.object,
+            created: identity.created,
+            model: identity.model,
+            system_fingerprint: identity.system_fingerprint,
+            choices: choices.into_iter().enumerate().map(|(index, choice)| whole.choice(index, choice)).collect(),
+            usage: Usage::of(&running),
+            timings: Timings::of(&running),
+            forebay_trace: trace,
+        })
+        .into_response()
     };
     wire::headers(&mut response, about);
     Ok(response)
@@ -164,49 +179,41 @@ fn infill(prompt: Prompt, after: &str) -> Result<Prompt, RequestError> {
     }
 }
 
-fn whole(
-    generator: &Generator,
-    identity: &Identity,
-    running: &Running,
-    choices: Vec<Finished>,
-    shown: usize,
+/// What choices are whole with.
+struct Choices<'a> {
+    generator: &'a Generator,
+    running: &'a Running,
     delivery: Delivery,
-) -> Value {
-    let choice = |(index, finished): (usize, Finished)| {
-        let started = running.started.get(index / shown);
-        let mut echoed = None;
-        let mut text = finished.text;
-        if let Some(started) = started.filter(|_| delivery.echo) {
-            text.insert_str(0, started.prompt_text.as_deref().unwrap_or_default());
-            echoed = Some((generator, started, finished.prompt.as_deref().unwrap_or_default()));
-        }
+    /// Choices per prompt.
+    shown: usize,
+}
+
+impl Choices<'_> {
+    fn choice(&self, index: usize, finished: Finished) -> CompletionChoice {
+        let delivery = self.delivery;
+        let started = self.running.started.get(index / self.shown);
+        let prompt = finished.prompt.as_deref().unwrap_or_default();
+        let echoed = started.filter(|_| delivery.echo);
         let logprobs = delivery.logprobs.map(|count| {
             let mut legacy = Legacy::new(count);
-            if let Some((generator, started, logprobs)) = echoed {
-                legacy.prompt(generator, &started.prompt_tokens, logprobs);
+            if let Some(started) = echoed {
+                legacy.prompt(self.generator, &started.prompt_tokens, prompt);
             }
             finished.logprobs.iter().for_each(|token| legacy.push(token));
-            legacy.into_value()
+            legacy.into_answer()
         });
-        let mut choice = json!({
-            "index": index,
-            "text": text,
-            "logprobs": logprobs,
-            "finish_reason": finished.reason.map(FinishReason::name),
-        });
-        if let Some(count) = delivery.prompt_logprobs {
-            choice["prompt_logprobs"] = wire::prompt_logprobs(finished.prompt.as_deref().unwrap_or_default(), count);
+        let mut text = finished.text;
+        text.insert_str(0, echoed.and_then(|started| started.prompt_text.as_deref()).unwrap_or_default());
+        CompletionChoice {
+            index,
+            text,
+            logprobs,
+            finish_reason: finished.reason.map(FinishReason::name),
+            prompt_logprobs: delivery.prompt_logprobs.map(|count| prompt_logprobs(prompt, count)),
+            prompt_token_ids: started.filter(|_| delivery.token_ids).map(|started| started.prompt_tokens.clone()),
+            token_ids: delivery.token_ids.then_some(finished.tokens),
         }
-        if delivery.token_ids {
-            choice["prompt_token_ids"] = json!(started.map(|started| &started.prompt_tokens));
-            choice["token_ids"] = json!(finished.tokens);
-        }
-        choice
-    };
-    let mut body = identity.wrap(choices.into_iter().enumerate().map(choice).collect());
-    body["usage"] = wire::usage_of(running);
-    body["timings"] = wire::timings(&running.timings());
-    body
+    }
 }
 
 struct TextChunks {
@@ -234,30 +241,24 @@ impl TextChunks {
         TextChunks { delivery, generator, choices: (0..running.total()).map(choice).collect() }
     }
 
-    fn chunk(
-        &mut self,
-        index: usize,
-        delta: &TextDelta,
-        logprobs: Option<Legacy>,
-        reason: Option<FinishReason>,
-    ) -> Value {
-        let mut chunk = json!({
-            "index": index,
-            "text": delta.text,
-            "logprobs": logprobs.map(Legacy::into_value),
-            "finish_reason": reason.map(FinishReason::name),
+    fn chunk(&mut self, index: usize, delta: TextDelta, logprobs: Option<Legacy>) -> CompletionDelta {
+        let shown = self.choices.get_mut(index).filter(|_| self.delivery.token_ids);
+        let (token_ids, prompt_token_ids) = shown.map_or((None, None), |choice| {
+            let first = !std::mem::replace(&mut choice.opened, true);
+            (Some(delta.tokens), first.then(|| choice.started.prompt_tokens.clone()))
         });
-        if let Some(choice) = self.choices.get_mut(index).filter(|_| self.delivery.token_ids) {
-            chunk["token_ids"] = json!(delta.tokens);
-            if !std::mem::replace(&mut choice.opened, true) {
-                chunk["prompt_token_ids"] = json!(choice.started.prompt_tokens);
-            }
+        CompletionDelta {
+            index,
+            text: delta.text,
+            logprobs: logprobs.map(Legacy::into_answer),
+            finish_reason: None,
+            token_ids,
+            prompt_token_ids,
         }
-        chunk
     }
 
     /// The prompt as the first chunk's text. Its logprobs, where asked for, come with the first token.
-    fn echo(&mut self, index: usize, logprobs: Option<Vec<TokenLogprob>>) -> Option<Value> {
+    fn echo(&mut self, index: usize, logprobs: Option<Vec<TokenLogprob>>) -> Option<CompletionDelta> {
         let choice = self.choices.get_mut(index)?;
         let delta = TextDelta { text: choice.started.prompt_text.clone().unwrap_or_default(), ..TextDelta::default() };
         let logprobs = logprobs.zip(self.delivery.logprobs).map(|(logprobs, count)| {
@@ -266,26 +267,27 @@ impl TextChunks {
             choice.offset = legacy.offset();
             legacy
         });
-        Some(self.chunk(index, &delta, logprobs, None))
+        Some(self.chunk(index, delta, logprobs))
     }
 }
 
 impl Chunks for TextChunks {
     const ROUTE: Route = Route::Completions;
     const OBJECT: &'static str = "text_completion";
+    type Choice = CompletionDelta;
 
-    fn opening(&mut self, running: &Running) -> Vec<Value> {
+    fn opening(&mut self, running: &Running) -> Vec<CompletionDelta> {
         if !self.delivery.echo || self.delivery.logprobs.is_some() {
             return Vec::new();
         }
         (0..running.total()).filter_map(|index| self.echo(index, None)).collect()
     }
 
-    fn prompt(&mut self, index: usize, logprobs: Vec<TokenLogprob>) -> Option<Value> {
+    fn prompt(&mut self, index: usize, logprobs: Vec<TokenLogprob>) -> Option<CompletionDelta> {
         if self.delivery.echo { self.echo(index, Some(logprobs)) } else { None }
     }
 
-    fn text(&mut self, index: usize, delta: TextDelta) -> Vec<Value> {
+    fn text(&mut self, index: usize, delta: TextDelta) -> Vec<CompletionDelta> {
         let shown = !delta.text.is_empty() || !delta.logprobs.is_empty() || self.delivery.token_ids;
         let Some(choice) = self.choices.get_mut(index).filter(|_| shown) else { return Vec::new() };
         let logprobs = self.delivery.logprobs.map(|count| {
@@ -294,10 +296,11 @@ impl Chunks for TextChunks {
             choice.offset = legacy.offset();
             legacy
         });
-        vec![self.chunk(index, &delta, logprobs, None)]
+        vec![self.chunk(index, delta, logprobs)]
     }
 
-    fn finish(&mut self, index: usize, reason: FinishReason) -> Value {
-        self.chunk(index, &TextDelta::default(), None, Some(reason))
+    fn finish(&mut self, index: usize, reason: FinishReason) -> CompletionDelta {
+        let chunk = self.chunk(index, TextDelta::default(), None);
+        CompletionDelta { finish_reason: Some(reason.name()), ..chunk }
     }
 }

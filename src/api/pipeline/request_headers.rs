@@ -1,4 +1,6 @@
-//! Headers and query parameters that many routes share.
+//! Headers and query parameters that many routes share, as the document describes them; `head.rs` reads them.
+
+#![expect(dead_code, reason = "they describe what head.rs reads, and are never made")]
 
 use utoipa::IntoParams;
 

@@ -1,11 +1,13 @@
-//! The fields that completions and chat share.
+//! The fields that the bodies of several routes share, as the document describes them. The parsers take JSON objects apart
+//! themselves, since they account for every field; `openapi/tests.rs` holds the two together, field by field.
+
+#![expect(dead_code, reason = "they describe what a parser takes, and are never made")]
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
-
-use super::formats::{JsonSchemaOrText, ResponseFormat, StructuredOutputs};
 
 /// How tokens are drawn, when to stop, how urgent it is. `null` is the same as absent; what is absent has the model's own
 /// default (`generation_config.json`) where it has one.
@@ -120,4 +122,80 @@ pub enum OneOrMany {
 pub enum PriorityValue {
     Name(String),
     Number(i64),
+}
+
+/// A text, token ids, or a list of up to 64 of either.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum PromptInput {
+    Text(String),
+    Tokens(Vec<i64>),
+    Texts(Vec<String>),
+    TokenLists(Vec<Vec<i64>>),
+}
+
+/// How a prompt is taken in, and how urgent it is.
+#[derive(Serialize, ToSchema)]
+pub struct Queueing {
+    /// Only so many of each prompt's last tokens are used; -1 is as many as fit.
+    #[schema(minimum = -1)]
+    truncate_prompt_tokens: Option<i64>,
+    /// Whether blocks of the KV cache may be shared with other requests.
+    cache_prompt: Option<bool>,
+    /// Only requests with the same one share.
+    #[schema(min_length = 1, max_length = 256)]
+    cache_salt: Option<String>,
+    /// Whom the fair share counts the request for.
+    #[schema(max_length = 256)]
+    user: Option<String>,
+    /// `auto`, `default`, `scale`; `flex` is a low priority, `priority` a high one.
+    service_tier: Option<String>,
+    priority: Option<PriorityValue>,
+    /// The whole answer must be there so many milliseconds after the request.
+    #[schema(minimum = 1, maximum = 86400000)]
+    timeout_ms: Option<i64>,
+    /// Another name of `timeout_ms`; of two, the shorter counts.
+    #[schema(minimum = 1, maximum = 86400000)]
+    deadline_ms: Option<i64>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct ResponseFormat {
+    /// `text`, `json_object` or `json_schema`.
+    r#type: String,
+    /// With `json_object`: llama-server's way to give a schema.
+    schema: Option<Value>,
+    /// With `json_schema`.
+    json_schema: Option<JsonSchemaFormat>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct JsonSchemaFormat {
+    /// 1 to 64 letters, digits, `_` and `-`.
+    name: Option<String>,
+    description: Option<String>,
+    /// A schema is enforced either way.
+    strict: Option<bool>,
+    schema: Value,
+}
+
+/// vLLM's. One of `json`, `regex`, `choice`, `grammar` and `json_object`.
+#[derive(Serialize, ToSchema)]
+pub struct StructuredOutputs {
+    json: Option<JsonSchemaOrText>,
+    regex: Option<String>,
+    choice: Option<Vec<String>>,
+    /// Lark or GBNF.
+    grammar: Option<String>,
+    json_object: Option<bool>,
+    disable_any_whitespace: Option<bool>,
+    whitespace_pattern: Option<String>,
+}
+
+/// A JSON schema, or the text of one.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum JsonSchemaOrText {
+    Schema(Value),
+    Text(String),
 }

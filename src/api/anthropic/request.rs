@@ -1,4 +1,6 @@
-//! Anthropic's `/v1/messages`.
+//! What the bodies of these routes may hold, as the document describes it.
+
+#![expect(dead_code, reason = "they describe what a parser takes, and are never made")]
 
 use std::collections::BTreeMap;
 
@@ -6,8 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::sampling::PriorityValue;
-use super::usage::SequenceTrace;
+use crate::api::pipeline::request::PriorityValue;
 
 #[derive(Serialize, ToSchema)]
 pub struct MessageRequest {
@@ -156,90 +157,4 @@ pub struct MessageMetadata {
     /// Whom the fair share counts the request for.
     #[schema(max_length = 256)]
     user_id: Option<String>,
-}
-
-#[derive(ToSchema)]
-pub struct MessageAnswer {
-    id: String,
-    /// `message`.
-    r#type: String,
-    /// `assistant`.
-    role: String,
-    model: String,
-    content: Vec<ContentBlock>,
-    /// `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`.
-    #[schema(required = true)]
-    stop_reason: Option<String>,
-    #[schema(required = true)]
-    stop_sequence: Option<String>,
-    usage: MessageUsage,
-    /// With `x-forebay-trace`.
-    forebay_trace: Option<Vec<SequenceTrace>>,
-}
-
-/// A `text`, `thinking` or `tool_use`.
-#[derive(ToSchema)]
-pub struct ContentBlock {
-    r#type: String,
-    text: Option<String>,
-    thinking: Option<String>,
-    /// Empty: what is thought here is not signed.
-    signature: Option<String>,
-    id: Option<String>,
-    name: Option<String>,
-    input: Option<Value>,
-}
-
-#[derive(ToSchema)]
-pub struct MessageUsage {
-    /// Those of the prompt that were not in the KV cache.
-    input_tokens: usize,
-    cache_creation_input_tokens: usize,
-    cache_read_input_tokens: usize,
-    output_tokens: usize,
-}
-
-/// The data of an event; its name is `type`.
-#[derive(ToSchema)]
-pub struct MessageEvent {
-    r#type: String,
-    message: Option<MessageAnswer>,
-    index: Option<usize>,
-    content_block: Option<ContentBlock>,
-    delta: Option<BlockDelta>,
-    usage: Option<MessageUsage>,
-    error: Option<MessageErrorObject>,
-    forebay_trace: Option<Vec<SequenceTrace>>,
-}
-
-/// Of a block, or of the whole message.
-#[derive(ToSchema)]
-pub struct BlockDelta {
-    /// `text_delta`, `thinking_delta` or `input_json_delta`; absent for the whole.
-    r#type: Option<String>,
-    text: Option<String>,
-    thinking: Option<String>,
-    partial_json: Option<String>,
-    stop_reason: Option<String>,
-    stop_sequence: Option<String>,
-}
-
-#[derive(ToSchema)]
-pub struct TokenCount {
-    input_tokens: usize,
-}
-
-/// Every error of these routes.
-#[derive(ToSchema)]
-pub struct MessageErrorAnswer {
-    /// `error`.
-    r#type: String,
-    error: MessageErrorObject,
-}
-
-#[derive(ToSchema)]
-pub struct MessageErrorObject {
-    #[schema(example = "invalid_request_error")]
-    r#type: String,
-    message: String,
 }

@@ -1,4 +1,6 @@
-//! `/v1/chat/completions`.
+//! What the body of a chat may hold, as the document describes it; `pipeline/chat.rs` takes it apart.
+
+#![expect(dead_code, reason = "they describe what a parser takes, and are never made")]
 
 use std::collections::BTreeMap;
 
@@ -6,9 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::completions::Progress;
-use super::sampling::Sampling;
-use super::usage::{SequenceTrace, Timings, Usage};
+use super::answer::CalledFunction;
+use crate::api::pipeline::request::Sampling;
 
 #[derive(Serialize, ToSchema)]
 pub struct ChatRequest {
@@ -79,13 +80,6 @@ pub struct ToolCall {
 }
 
 #[derive(Serialize, ToSchema)]
-pub struct CalledFunction {
-    name: String,
-    /// JSON as far as the model could write it.
-    arguments: String,
-}
-
-#[derive(Serialize, ToSchema)]
 pub struct Tool {
     /// `function`.
     r#type: String,
@@ -121,118 +115,4 @@ pub struct NamedTool {
 #[derive(Serialize, ToSchema)]
 pub struct NamedFunction {
     name: String,
-}
-
-#[derive(ToSchema)]
-pub struct ChatCompletion {
-    id: String,
-    /// `chat.completion`.
-    object: String,
-    created: u64,
-    model: String,
-    system_fingerprint: String,
-    choices: Vec<ChatChoice>,
-    usage: Usage,
-    timings: Timings,
-    prompt_logprobs: Option<Vec<Value>>,
-    prompt_token_ids: Option<Vec<u32>>,
-    /// With `x-forebay-trace`.
-    forebay_trace: Option<Vec<SequenceTrace>>,
-}
-
-#[derive(ToSchema)]
-pub struct ChatChoice {
-    index: usize,
-    message: AnswerMessage,
-    #[schema(required = true)]
-    logprobs: Option<ChatLogprobs>,
-    /// `stop`, `length` or `tool_calls`.
-    #[schema(required = true)]
-    finish_reason: Option<String>,
-    token_ids: Option<Vec<u32>>,
-}
-
-#[derive(ToSchema)]
-pub struct AnswerMessage {
-    /// `assistant`.
-    role: String,
-    /// `null` where only calls came.
-    #[schema(required = true)]
-    content: Option<String>,
-    #[schema(required = true)]
-    refusal: Option<String>,
-    reasoning_content: Option<String>,
-    tool_calls: Option<Vec<ToolCall>>,
-}
-
-#[derive(ToSchema)]
-pub struct ChatLogprobs {
-    content: Vec<ChatLogprob>,
-    #[schema(required = true)]
-    refusal: Option<String>,
-}
-
-#[derive(ToSchema)]
-pub struct ChatLogprob {
-    token: String,
-    logprob: f64,
-    bytes: Vec<u8>,
-    top_logprobs: Vec<TopLogprob>,
-}
-
-#[derive(ToSchema)]
-pub struct TopLogprob {
-    token: String,
-    logprob: f64,
-    bytes: Vec<u8>,
-}
-
-/// A frame of a stream.
-#[derive(ToSchema)]
-pub struct ChatChunk {
-    id: String,
-    /// `chat.completion.chunk`.
-    object: String,
-    created: u64,
-    model: String,
-    system_fingerprint: String,
-    choices: Vec<ChatDelta>,
-    usage: Option<Usage>,
-    timings: Option<Timings>,
-    prompt_progress: Option<Progress>,
-    forebay_trace: Option<Vec<SequenceTrace>>,
-}
-
-#[derive(ToSchema)]
-pub struct ChatDelta {
-    index: usize,
-    delta: MessageDelta,
-    #[schema(required = true)]
-    logprobs: Option<ChatLogprobs>,
-    #[schema(required = true)]
-    finish_reason: Option<String>,
-    prompt_token_ids: Option<Vec<u32>>,
-    token_ids: Option<Vec<u32>>,
-}
-
-#[derive(ToSchema)]
-pub struct MessageDelta {
-    role: Option<String>,
-    content: Option<String>,
-    reasoning_content: Option<String>,
-    tool_calls: Option<Vec<ToolCallDelta>>,
-}
-
-#[derive(ToSchema)]
-pub struct ToolCallDelta {
-    index: usize,
-    id: Option<String>,
-    r#type: Option<String>,
-    function: FunctionDelta,
-}
-
-#[derive(ToSchema)]
-pub struct FunctionDelta {
-    name: Option<String>,
-    arguments: String,
 }

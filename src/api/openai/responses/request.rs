@@ -1,4 +1,6 @@
-//! `/v1/responses`.
+//! What the body of a response may hold, as the document describes it.
+
+#![expect(dead_code, reason = "they describe what a parser takes, and are never made")]
 
 use std::collections::BTreeMap;
 
@@ -6,8 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::sampling::{OneOrMany, PriorityValue};
-use super::usage::SequenceTrace;
+use crate::api::pipeline::request::{OneOrMany, PriorityValue};
 
 #[derive(Serialize, ToSchema)]
 pub struct ResponseRequest {
@@ -175,131 +176,4 @@ pub struct ReasoningOptions {
     summary: Option<String>,
     /// Has no effect.
     generate_summary: Option<String>,
-}
-
-#[derive(ToSchema)]
-pub struct ResponseAnswer {
-    id: String,
-    /// `response`.
-    object: String,
-    created_at: u64,
-    /// `completed`, `incomplete`; in streams also `in_progress` and `failed`.
-    status: String,
-    background: bool,
-    #[schema(required = true)]
-    completed_at: Option<u64>,
-    #[schema(required = true)]
-    error: Option<ResponseFault>,
-    #[schema(required = true)]
-    incomplete_details: Option<IncompleteDetails>,
-    #[schema(required = true)]
-    instructions: Option<String>,
-    #[schema(required = true)]
-    max_output_tokens: Option<i64>,
-    metadata: BTreeMap<String, String>,
-    model: String,
-    output: Vec<OutputItem>,
-    parallel_tool_calls: bool,
-    #[schema(required = true)]
-    previous_response_id: Option<String>,
-    reasoning: ReasoningEcho,
-    service_tier: String,
-    store: bool,
-    #[schema(required = true)]
-    temperature: Option<f64>,
-    text: TextOptions,
-    tool_choice: FunctionChoice,
-    tools: Vec<FunctionTool>,
-    top_logprobs: i64,
-    #[schema(required = true)]
-    top_p: Option<f64>,
-    truncation: String,
-    #[schema(required = true)]
-    usage: Option<ResponseUsage>,
-    #[schema(required = true)]
-    user: Option<String>,
-    /// With `x-forebay-trace`.
-    forebay_trace: Option<Vec<SequenceTrace>>,
-}
-
-#[derive(ToSchema)]
-pub struct ResponseFault {
-    code: String,
-    message: String,
-}
-
-#[derive(ToSchema)]
-pub struct IncompleteDetails {
-    /// `max_output_tokens`.
-    reason: String,
-}
-
-#[derive(ToSchema)]
-pub struct ReasoningEcho {
-    #[schema(required = true)]
-    effort: Option<String>,
-    #[schema(required = true)]
-    summary: Option<String>,
-}
-
-/// A `reasoning`, `message` or `function_call`.
-#[derive(ToSchema)]
-pub struct OutputItem {
-    id: String,
-    r#type: String,
-    status: String,
-    /// Of a message: `assistant`.
-    role: Option<String>,
-    /// Of a message and of reasoning.
-    content: Option<Vec<OutputPart>>,
-    /// Of reasoning: empty.
-    summary: Option<Vec<Value>>,
-    /// Of a call.
-    call_id: Option<String>,
-    name: Option<String>,
-    arguments: Option<String>,
-}
-
-#[derive(ToSchema)]
-pub struct OutputPart {
-    /// `output_text` or `reasoning_text`.
-    r#type: String,
-    text: String,
-    annotations: Option<Vec<Value>>,
-    logprobs: Option<Vec<super::chat::ChatLogprob>>,
-}
-
-#[derive(ToSchema)]
-pub struct ResponseUsage {
-    input_tokens: usize,
-    input_tokens_details: super::usage::PromptDetails,
-    output_tokens: usize,
-    output_tokens_details: super::usage::CompletionDetails,
-    total_tokens: usize,
-}
-
-/// The data of an event; its name is `type`.
-#[derive(ToSchema)]
-pub struct ResponseEvent {
-    r#type: String,
-    sequence_number: u64,
-    /// Of the events of the whole: created, in_progress, completed, incomplete, failed.
-    response: Option<ResponseAnswer>,
-    item_id: Option<String>,
-    output_index: Option<usize>,
-    content_index: Option<usize>,
-    item: Option<OutputItem>,
-    part: Option<OutputPart>,
-    delta: Option<String>,
-    text: Option<String>,
-    logprobs: Option<Vec<super::chat::ChatLogprob>>,
-    name: Option<String>,
-    arguments: Option<String>,
-}
-
-#[derive(ToSchema)]
-pub struct InputTokens {
-    /// `response.input_tokens`.
-    object: String,
-    input_tokens: usize,
 }

@@ -1,18 +1,15 @@
 //! The shape that logprobs had before chat, of a prompt's tokens and of a completion's.
 
-use serde_json::{Map, Value, json};
-
-use crate::api::pipeline::wire;
+use super::answer::LegacyLogprobs;
+use crate::api::pipeline::logprobs::logprob;
+use crate::api::pipeline::ordered::Ordered;
 use crate::generate::{Generator, TokenLogprob, TopLogprob};
 use forebay_core::units::TokenId;
 
 pub struct Legacy {
     /// Alternatives per token.
     count: i64,
-    tokens: Vec<String>,
-    token_logprobs: Vec<Value>,
-    top_logprobs: Vec<Value>,
-    text_offset: Vec<usize>,
+    logprobs: LegacyLogprobs,
     /// In characters: where the next token begins.
     offset: usize,
 }
@@ -24,8 +21,8 @@ impl Legacy {
 
     /// The first token begins at `offset`.
     pub fn from(count: i64, offset: usize) -> Legacy {
-        let (tokens, token_logprobs, top_logprobs, text_offset) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Legacy { count, tokens, token_logprobs, top_logprobs, text_offset, offset }
+        let top_logprobs = (count > 0).then(Vec::new);
+        Legacy { count, logprobs: LegacyLogprobs { top_logprobs, ..LegacyLogprobs::default() }, offset }
     }
 
     pub fn offset(&self) -> usize {
@@ -37,46 +34,39 @@ impl Legacy {
         let Some(&first) = tokens.first() else { return };
         let first_spelled = generator.spelled(first);
         self.place(&first_spelled.text, &first_spelled.bytes, generator.is_hidden(first));
-        self.token_logprobs.push(Value::Null);
-        self.top_logprobs.push(Value::Null);
+        self.logprobs.token_logprobs.push(None);
+        self.logprobs.top_logprobs.iter_mut().for_each(|all| all.push(None));
         logprobs.iter().for_each(|token| self.push(token));
     }
 
     pub fn push(&mut self, token: &TokenLogprob) {
         self.place(&token.text, &token.bytes, token.hidden);
-        self.token_logprobs.push(json!(wire::logprob(token.logprob)));
-        self.top_logprobs.push(alternatives(token, self.count));
+        self.logprobs.token_logprobs.push(Some(logprob(token.logprob)));
+        let count = self.count;
+        self.logprobs.top_logprobs.iter_mut().for_each(|all| all.push(Some(alternatives(token, count))));
     }
 
     fn place(&mut self, text: &str, bytes: &[u8], hidden: bool) {
-        self.tokens.push(spelled(text, bytes));
-        self.text_offset.push(self.offset);
+        self.logprobs.tokens.push(spelled(text, bytes));
+        self.logprobs.text_offset.push(self.offset);
         if !hidden {
             // Continuation bytes begin no character, so tokens that split one agree with the text.
             self.offset += bytes.iter().filter(|&&byte| byte & 0xC0 != 0x80).count();
         }
     }
 
-    pub fn into_value(self) -> Value {
-        json!({
-            "tokens": self.tokens,
-            "token_logprobs": self.token_logprobs,
-            "top_logprobs": (self.count > 0).then_some(self.top_logprobs),
-            "text_offset": self.text_offset,
-        })
+    pub fn into_answer(self) -> LegacyLogprobs {
+        self.logprobs
     }
 }
 
 /// Best first; the drawn token is always among them, as OpenAI has it. Of two tokens that are spelled alike the better
 /// counts.
-fn alternatives(drawn: &TokenLogprob, count: i64) -> Value {
-    let mut map = Map::new();
-    let entry = |top: &TopLogprob| (spelled(&top.text, &top.bytes), json!(wire::logprob(top.logprob)));
-    for (text, logprob) in drawn.top.iter().take(count.max(0) as usize).map(entry) {
-        map.entry(text).or_insert(logprob);
-    }
-    map.entry(spelled(&drawn.text, &drawn.bytes)).or_insert(json!(wire::logprob(drawn.logprob)));
-    Value::Object(map)
+fn alternatives(drawn: &TokenLogprob, count: i64) -> Ordered<f64> {
+    let entry = |top: &TopLogprob| (spelled(&top.text, &top.bytes), logprob(top.logprob));
+    let mut all: Ordered<f64> = drawn.top.iter().take(count.max(0) as usize).map(entry).collect();
+    all.insert_new(spelled(&drawn.text, &drawn.bytes), logprob(drawn.logprob));
+    all
 }
 
 /// Part of a character is written as OpenAI writes it, so that two such tokens do not become one key.
@@ -89,6 +79,8 @@ fn spelled(text: &str, bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -117,7 +109,7 @@ mod tests {
         let legacy = |count| {
             let mut legacy = Legacy::new(count);
             tokens.iter().for_each(|token| legacy.push(token));
-            legacy.into_value()
+            json!(legacy.into_answer())
         };
         let value = legacy(2);
         assert_eq!(value["text_offset"], json!([0, 1, 2, 2]));
