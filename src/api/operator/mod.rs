@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod dashboard;
+mod measured;
 pub mod measures;
 pub mod metrics;
 
