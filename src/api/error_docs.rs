@@ -163,7 +163,7 @@ fn document() -> String {
          ## Bodies\n\n```json\n",
     );
     for (error, _) in examples() {
-        writeln!(out, "{}", object(&error)).unwrap();
+        writeln!(out, "{}", serde_json::to_string(&object(&error)).unwrap()).unwrap();
     }
     out + "```\n"
 }

@@ -48,6 +48,7 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
 }
 
 fn failed() -> Answered {
-    let body = super::error::object(&forebay_core::request::RequestError::Internal).to_string();
+    let internal = super::error::object(&forebay_core::request::RequestError::Internal);
+    let body = serde_json::to_string(&internal).unwrap_or_default();
     Answered { status: 500, request_id: String::new(), retry_after_s: None, body }
 }

@@ -1,10 +1,10 @@
 //! The OpenAPI document at `/openapi.json`, and a page that shows it at `/docs`.
 //!
-//! Handlers carry their operation (`#[utoipa::path]`), `shapes/` holds the wire types. What follows from rules is added here:
-//! the errors of each operation, and the parameters of the operator's groups.
+//! Handlers carry their operation (`#[utoipa::path]`). Answers are the structs that handlers return. Bodies are structs beside their
+//! parsers, which take JSON objects apart themselves, since they account for every field; `tests.rs` holds the two together, field
+//! by field. What follows from rules is added here: the errors of each operation, and the parameters of the operator's groups.
 
 mod page;
-pub mod shapes;
 
 use std::sync::LazyLock;
 
@@ -15,9 +15,8 @@ use utoipa::OpenApi;
 
 use crate::api::access::{self, Class};
 use crate::api::operator::{admin, dashboard, measures, metrics};
-use crate::api::{anthropic, health, openai};
+use crate::api::{anthropic, error, health, openai};
 use forebay_turn::control::Group;
-use shapes::errors;
 
 pub use page::page;
 
@@ -90,7 +89,7 @@ pub use page::page;
         admin::requests::cancel,
         admin::requests::trace,
     ),
-    components(schemas(errors::ErrorAnswer, anthropic::error::MessageErrorAnswer)),
+    components(schemas(error::ErrorAnswer, anthropic::error::MessageErrorAnswer)),
     tags(
         (name = "openai", description = "OpenAI's API, with what vLLM and llama-server add to it"),
         (name = "anthropic", description = "Anthropic's API; its errors have Anthropic's shape"),

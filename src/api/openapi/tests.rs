@@ -310,10 +310,15 @@ fn misfits(value: &Value, of: &'static Value, at: &str, found: &mut Vec<String>)
 }
 
 pub fn check_answer(path: &str, kind: &str, value: &Value) {
+    check_operation("post", path, kind, value);
+}
+
+/// Whether an answer has the fields that the document tells of, and no other.
+pub fn check_operation(method: &str, path: &str, kind: &str, value: &Value) {
     let mut found = Vec::new();
-    let pointer =
-        format!("/paths/{}/post/responses/200/content/{}/schema", path.replace('/', "~1"), kind.replace('/', "~1"));
-    let of = DOCUMENT.pointer(&pointer).unwrap_or_else(|| panic!("{path} has no answer of {kind}"));
+    let (place, content) = (path.replace('/', "~1"), kind.replace('/', "~1"));
+    let pointer = format!("/paths/{place}/{method}/responses/200/content/{content}/schema");
+    let of = DOCUMENT.pointer(&pointer).unwrap_or_else(|| panic!("{method} {path} has no answer of {kind}"));
     misfits(value, of, "", &mut found);
     assert!(found.is_empty(), "{path}: {found:#?}\n{value}");
 }

@@ -7,7 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::api::error::ApiError;
+use crate::api::error::{ApiError, ErrorAnswer};
 use forebay_core::request::RequestError;
 
 /// It loads nothing but its parts, asks nobody but this server, and is shown in no other page.
@@ -62,7 +62,7 @@ pub async fn page(headers: HeaderMap) -> Response {
 }
 
 /// A part of the page: script, style, picture.
-#[utoipa::path(get, path = "/dashboard/{file}", operation_id = "dashboard_file", tag = "probes", params(("file" = String, Path)), responses((status = 200, description = "A file of the page", body = String), (status = 304, description = "It is as the browser has it"), (status = 404, description = "No such file", body = crate::api::openapi::shapes::errors::ErrorAnswer)))]
+#[utoipa::path(get, path = "/dashboard/{file}", operation_id = "dashboard_file", tag = "probes", params(("file" = String, Path)), responses((status = 200, description = "A file of the page", body = String), (status = 304, description = "It is as the browser has it"), (status = 404, description = "No such file", body = ErrorAnswer)))]
 pub async fn file(name: Result<Path<String>, PathRejection>, headers: HeaderMap) -> Result<Response, ApiError> {
     const SHOWN: usize = 60;
     let name = name.map(|Path(name)| name).unwrap_or_default();

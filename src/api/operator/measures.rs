@@ -1,22 +1,18 @@
 //! `GET /metrics/json`: the server at this moment; `GET /metrics/json/history`: how it came to that. For dashboards that have no
-//! Prometheus, and for ours.
+//! Prometheus, and for ours. `measured.rs` has the answers.
 
 use axum::Json;
 use axum::extract::State as Extract;
 use axum::http::Uri;
 use axum::routing::{MethodRouter, get};
-use serde_json::{Map, Value, json};
 
+use super::measured::{History, HistoryEntry, Measured, MeasuredStretch, MeasuredWorker, Measures};
 use crate::api::Front;
-use crate::api::error::ApiError;
-use crate::api::openapi::shapes::errors::ErrorAnswer;
-use crate::api::openapi::shapes::measures::{History, Measures};
+use crate::api::error::{ApiError, ErrorAnswer};
 use crate::api::pipeline::lists::Query;
-use forebay_clock::{from_rfc3339, rfc3339};
-use forebay_core::request::{Priority, RequestError};
+use forebay_clock::from_rfc3339;
+use forebay_core::request::RequestError;
 use forebay_engine::metrics::Metrics;
-use forebay_engine::metrics::timeline::{Percentiles, Point};
-use forebay_engine::workers::WorkerView;
 use forebay_store::Snapshot;
 
 /// Rates of the present are those of so long.
@@ -30,13 +26,13 @@ pub fn routes() -> Vec<(&'static str, MethodRouter<Front>)> {
 
 /// The server at this moment.
 #[utoipa::path(get, path = "/metrics/json", operation_id = "measures", tag = "admin", responses((status = 200, description = "Now; rates are those of the last five seconds", body = Measures)))]
-pub async fn now(Extract(front): Extract<Front>) -> Json<Value> {
+pub async fn now(Extract(front): Extract<Front>) -> Json<Measures> {
     Json(document(&front))
 }
 
 /// What the server was like: each sample of the last minute, and older ones ten and more at a time.
 #[utoipa::path(get, path = "/metrics/json/history", operation_id = "measures_history", tag = "admin", params(("since" = Option<String>, Query, description = "Only what ended after this: an RFC 3339 moment, or milliseconds since 1970")), responses((status = 200, description = "Oldest first", body = History), (status = 400, description = "A bad moment", body = ErrorAnswer)))]
-pub async fn history(Extract(front): Extract<Front>, uri: Uri) -> Result<Json<Value>, ApiError> {
+pub async fn history(Extract(front): Extract<Front>, uri: Uri) -> Result<Json<History>, ApiError> {
     let mut query = Query::of(&uri)?;
     let since = query.take("since").map_or(Ok(i64::MIN), |text| moment(&text))?;
     query.finish()?;
@@ -57,7 +53,8 @@ pub fn snapshot(front: &Front, since_ms: i64) -> Option<(i64, String)> {
     let metrics = &front.metrics;
     let point = metrics.stretch(since_ms)?;
     let before = metrics.sample_before(point.at_ms - i64::from(point.span_ms));
-    Some((point.at_ms, Value::Object(stretch(&point, before.as_ref(), metrics.block_size())).to_string()))
+    let stretch = MeasuredStretch::of(&point, before.as_ref(), metrics.block_size());
+    Some((point.at_ms, serde_json::to_string(&stretch).ok()?))
 }
 
 fn moment(text: &str) -> Result<i64, RequestError> {
@@ -67,122 +64,42 @@ fn moment(text: &str) -> Result<i64, RequestError> {
 }
 
 /// What `/metrics/json` answers.
-pub fn document(front: &Front) -> Value {
+pub fn document(front: &Front) -> Measures {
     let at_ms = front.clock.unix_millis();
     let point = front.metrics.look(at_ms);
     let before = front.metrics.sample_before(at_ms - LATELY_MS).filter(|before| before.at_ms < at_ms);
-    let mut object = told(&point, before.as_ref(), front.metrics.block_size());
     let selection = front.metrics.selection();
-    object.insert("strategy".into(), json!(selection.map(|[strategy, _]| strategy)));
-    object.insert("policy".into(), json!(selection.map(|[_, policy]| policy)));
-    object.insert("workers".into(), front.workers.views().iter().map(worker).collect());
-    Value::Object(object)
+    Measures {
+        measured: Measured::of(&point, before.as_ref(), front.metrics.block_size()),
+        strategy: selection.map(|[strategy, _]| strategy),
+        policy: selection.map(|[_, policy]| policy),
+        workers: front.workers.views().into_iter().map(MeasuredWorker::of).collect(),
+    }
 }
 
-fn past(metrics: &Metrics, since_ms: i64, kept: &[Snapshot]) -> Value {
+fn past(metrics: &Metrics, since_ms: i64, kept: &[Snapshot]) -> History {
     let config = metrics.config();
     let block_size = metrics.block_size();
     let all = metrics.history(i64::MIN);
     let from = all.partition_point(|point| point.at_ms <= since_ms);
-    let one =
-        |index: usize| Value::Object(stretch(&all[index], index.checked_sub(1).map(|before| &all[before]), block_size));
+    let one = |index: usize| {
+        let before = index.checked_sub(1).map(|before| &all[before]);
+        HistoryEntry::Measured(Box::new(MeasuredStretch::of(&all[index], before, block_size)))
+    };
     // One that cannot be read was written by another version; the rest is told without it.
-    let kept = kept.iter().filter_map(|kept| serde_json::from_str(&kept.body).ok());
-    json!({
-        "object": "list",
-        "interval_ms": config.interval.as_millis(),
-        "retention_s": config.retention.as_secs_f64(),
-        "data": kept.chain((from..all.len()).map(one)).collect::<Vec<_>>(),
-    })
-}
-
-fn stretch(point: &Point, before: Option<&Point>, block_size: i64) -> Map<String, Value> {
-    let mut object = told(point, before, block_size);
-    object.insert("interval_ms".into(), json!(point.span_ms));
-    object
-}
-
-/// A point, with rates since the one before it.
-fn told(point: &Point, before: Option<&Point>, block_size: i64) -> Map<String, Value> {
-    let (levels, totals) = (&point.levels, &point.totals);
-    let since = before.map(|before| before.totals).unwrap_or(*totals);
-    let seconds = before.map_or(0.0, |before| (point.at_ms - before.at_ms) as f64 / 1e3);
-    let rate = |now: u64, then: u64| {
-        if seconds > 0.0 { rounded(now.saturating_sub(then) as f64 / seconds) } else { 0.0 }
-    };
-    let mean = |sums: [u64; 2], counts: [u64; 2]| match (sums, counts) {
-        ([sum, sum_before], [count, count_before]) if count > count_before => {
-            rounded(sum.saturating_sub(sum_before) as f64 / (count - count_before) as f64)
-        }
-        ([sum, _], [count, _]) if count > 0 => rounded(sum as f64 / count as f64),
-        _ => 0.0,
-    };
-    let sum = |all: &[f32]| rounded(all.iter().map(|one| f64::from(*one)).sum());
-    let used = levels.blocks - levels.blocks_free;
-    let body = json!({
-        "timestamp": rfc3339(point.at_ms),
-        "queue_depth": sum(&levels.queued),
-        "latency": percentiles(point.latencies.whole),
-        "ttft": percentiles(point.latencies.ttft),
-        "inter_token": percentiles(point.latencies.inter_token),
-        "throughput_rps": rate(totals.completed, since.completed),
-        "tokens_per_second": {
-            "prompt": rate(totals.prompt_tokens, since.prompt_tokens),
-            "generation": rate(totals.generation_tokens, since.generation_tokens),
-        },
-        "batches_formed": totals.batches,
-        "requests_queued": totals.queued,
-        "avg_batch_size": mean([totals.batched, since.batched], [totals.batches, since.batches]),
-        "avg_step_size": mean([totals.stepped, since.stepped], [totals.steps, since.steps]),
-        "requests": classes(point),
-        "waiting": rounded(f64::from(levels.waiting)),
-        "completed": totals.completed,
-        "broken": totals.broken,
-        "kv": {
-            "block_size": block_size,
-            "blocks": rounded(f64::from(levels.blocks)),
-            "free": rounded(f64::from(levels.blocks_free)),
-            "cached": rounded(f64::from(levels.blocks_cached)),
-            "usage": rounded(f64::from(used / levels.blocks.max(1.0))),
-        },
-        "prefix_cache": {"queries": totals.cache_queries, "hits": totals.cache_hits},
-    });
-    if let Value::Object(object) = body { object } else { Map::new() }
-}
-
-fn classes(point: &Point) -> Value {
-    let class = |priority: Priority| {
-        let of = |all: &[f32]| rounded(f64::from(all[priority.index()]));
-        let told = json!({"queued": of(&point.levels.queued), "running": of(&point.levels.running)});
-        (priority.name().to_owned(), told)
-    };
-    Value::Object(Priority::ALL.into_iter().map(class).collect())
-}
-
-fn percentiles(all: Percentiles) -> Value {
-    let told = all.map(|all| all.map(|one| rounded(f64::from(one))));
-    let [p50, p90, p99, p99_9] = told.map_or([None; 4], |told| told.map(Some));
-    json!({"p50": p50, "p90": p90, "p99": p99, "p99_9": p99_9})
-}
-
-fn worker(view: &WorkerView) -> Value {
-    json!({
-        "id": view.id,
-        "kind": view.kind,
-        "status": view.glance.status.name(),
-        "utilization": rounded(view.glance.utilisation),
-        "breaker": view.glance.phase.name(),
-        "pending": view.glance.pending,
-    })
-}
-
-/// To a thousandth: more digits would say more than is known.
-fn rounded(number: f64) -> f64 {
-    (number * 1e3).round() / 1e3
+    let kept = kept.iter().filter_map(|kept| serde_json::from_str(&kept.body).ok().map(HistoryEntry::Kept));
+    History {
+        object: "list",
+        interval_ms: config.interval.as_millis() as u64,
+        retention_s: config.retention.as_secs_f64(),
+        data: kept.chain((from..all.len()).map(one)).collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::api::testing::{Scene, get_request};
     use forebay_core::request::FinishReason;

@@ -2,5 +2,9 @@
 
 pub mod admin;
 pub mod dashboard;
+mod measured;
 pub mod measures;
 pub mod metrics;
+
+#[cfg(test)]
+mod answer_tests;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::Uri;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
 
 use forebay_core::request::RequestError;
 use forebay_store::{Page, Paging};
@@ -49,13 +50,43 @@ impl Query {
     }
 }
 
-/// `None` is a page behind something that is not there.
-pub fn list<T>(page: Option<Page<T>>, object: impl Fn(&T) -> Value) -> Result<Value, RequestError> {
-    let page = page.ok_or_else(|| RequestError::invalid("after", "is the id of nothing in this list"))?;
-    let data: Vec<Value> = page.data.iter().map(object).collect();
-    let id = |value: Option<&Value>| value.map(|value| value["id"].clone());
-    let (first, last) = (id(data.first()), id(data.last()));
-    Ok(json!({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": page.has_more}))
+/// Which part of a list.
+#[expect(dead_code, reason = "it describes what `Query` takes apart, and is never made")]
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ListPart {
+    /// The id of the last one that is known.
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+/// A part of a list.
+#[derive(Serialize, ToSchema)]
+pub struct ListPage<T> {
+    /// `list`.
+    object: &'static str,
+    data: Vec<T>,
+    #[schema(required = true)]
+    first_id: Option<String>,
+    #[schema(required = true)]
+    last_id: Option<String>,
+    has_more: bool,
+}
+
+impl<T> ListPage<T> {
+    /// What the store found, each made an answer by `answer`, with the ids of the first and the last. `None` is a page behind
+    /// something that is not there.
+    pub fn of<S>(
+        page: Option<Page<S>>,
+        id: impl Fn(&S) -> &str,
+        answer: impl Fn(S) -> T,
+    ) -> Result<ListPage<T>, RequestError> {
+        let page = page.ok_or_else(|| RequestError::invalid("after", "is the id of nothing in this list"))?;
+        let id = |stored: Option<&S>| stored.map(|stored| id(stored).to_owned());
+        let (first_id, last_id) = (id(page.data.first()), id(page.data.last()));
+        let data = page.data.into_iter().map(answer).collect();
+        Ok(ListPage { object: "list", data, first_id, last_id, has_more: page.has_more })
+    }
 }
 
 /// An id as we make them: a prefix and 32 hexadecimal digits. Anything else is the id of nothing, and is not looked up.

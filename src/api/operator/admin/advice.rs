@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Extension, Path, Query, State as Extract};
-use serde_json::{Value, json};
+use serde::Serialize;
 use tokio::time::sleep;
 
+use super::advice_answers::{CanaryState, Cost, Recommendation};
 use super::canary::{Canaries, Canary, Outcome};
+use super::control_answers::Control;
 use super::guard::Actor;
 use super::{audit, control};
 use crate::api::Front;
-use crate::api::error::ApiError;
-use crate::api::openapi::shapes::admin::{Canary as CanaryShape, Cost, Recommendation};
-use crate::api::openapi::shapes::errors::ErrorAnswer;
+use crate::api::error::{ApiError, ErrorAnswer};
 use forebay_core::request::RequestError;
 use forebay_core::units::Micros;
 use forebay_engine::workers::Pool;
 use forebay_sim::canary::{Arm, Slices, Trial, Verdict};
-use forebay_sim::recommend::{Advice, Prediction, recommend};
-use forebay_sim::{CostModel, Slo, json as sim_json};
+use forebay_sim::recommend::recommend;
+use forebay_sim::{CostModel, Slo};
 use forebay_turn::control::{Change, Changed, Group};
 use forebay_turn::history::{Past, Record};
 
-type Answer = Result<Json<Value>, ApiError>;
+type Answer<T> = Result<Json<T>, ApiError>;
 type Parameters = Query<BTreeMap<String, String>>;
 
 const SHORTEST: Micros = Micros::from_millis(1_000);
@@ -33,18 +33,17 @@ const LONGEST: Micros = Micros::from_millis(24 * 3_600 * 1_000);
 
 /// What a step costs, as the engine has learnt; `forebay calibrate` reads it.
 #[utoipa::path(get, path = "/admin/cost", operation_id = "cost", tag = "admin", responses((status = 200, description = "As learnt so far", body = Cost)))]
-pub async fn cost(Extract(state): Extract<Front>) -> Answer {
+pub async fn cost(Extract(state): Extract<Front>) -> Answer<Cost> {
     let records = state.workers.history(Micros::ZERO).await?;
     // They compute the same model with the same threads: who has seen most knows best.
     let Some(record) = records.iter().max_by_key(|record| record.cost.samples()) else {
         return Err(RequestError::EngineStopped.into());
     };
     let Some(cost) = fitted(record) else {
-        return Ok(Json(json!({"samples": 0, "model": null})));
+        return Ok(Json(Cost { samples: 0, spread: None, model: None }));
     };
-    let model: serde_json::Map<String, Value> =
-        cost.named().into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
-    Ok(Json(json!({"samples": record.cost.samples(), "spread": record.cost.spread(), "model": model})))
+    let model = cost.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Ok(Json(Cost { samples: record.cost.samples(), spread: Some(record.cost.spread()), model: Some(model) }))
 }
 
 fn fitted(record: &Record) -> Option<CostModel> {
@@ -53,7 +52,7 @@ fn fitted(record: &Record) -> Option<CostModel> {
 
 /// Every strategy and policy with the arrivals that were recorded in the window.
 #[utoipa::path(get, path = "/admin/strategy/recommend", operation_id = "recommend", tag = "admin", params(("window" = Option<String>, Query, description = "From 1s to 24h; 10m if absent")), responses((status = 200, description = "What is predicted, and what follows from it", body = Recommendation), (status = 400, description = "A bad window", body = ErrorAnswer)))]
-pub async fn advise(Extract(state): Extract<Front>, Query(parameters): Parameters) -> Answer {
+pub async fn advise(Extract(state): Extract<Front>, Query(parameters): Parameters) -> Answer<Recommendation> {
     only(&parameters, &["window"])?;
     let window = duration(&parameters, "window")?.unwrap_or(Micros::from_millis(600_000));
     let records = state.workers.history(window).await?;
@@ -61,36 +60,7 @@ pub async fn advise(Extract(state): Extract<Front>, Query(parameters): Parameter
     // Seconds of computing, perhaps: not on a thread that answers others.
     let advice = tokio::task::spawn_blocking(move || recommend(&records, &slo)).await;
     let advice = advice.map_err(|_| RequestError::Internal)?;
-    let mut body = json!({
-        "window_s": advice.seconds,
-        "requests": advice.requests,
-        "objective": {"ttft_ms": slo.ttft_ms},
-        "actual": sim_json::summary(&advice.actual),
-        "error": advice.error.map(|error| json!({
-            "ttft_p50": error.ttft_p50, "ttft_p99": error.ttft_p99, "throughput": error.throughput,
-        })),
-        "predictions": advice.predictions.iter().map(prediction).collect::<Vec<_>>(),
-        "recommended": null,
-    });
-    let (verdict, why) = match advice.advice {
-        Advice::Change { strategy, policy, why } => {
-            body["recommended"] = json!({"strategy": strategy.name(), "policy": policy.name()});
-            ("change", why)
-        }
-        Advice::Keep { why } => ("keep", why),
-        Advice::Refused { why } => ("refused", why),
-    };
-    body["verdict"] = json!(verdict);
-    body["why"] = json!(why);
-    Ok(Json(body))
-}
-
-fn prediction(prediction: &Prediction) -> Value {
-    let mut object = sim_json::summary(&prediction.summary);
-    object["strategy"] = json!(prediction.strategy.name());
-    object["policy"] = json!(prediction.policy.name());
-    object["active"] = json!(prediction.active);
-    object
+    Ok(Json(Recommendation::of(advice, &slo)))
 }
 
 /// A first token within the latency target.
@@ -100,19 +70,28 @@ fn objective(records: &[Record]) -> Slo {
     Slo { ttft_ms: target.map(|target| target.0 as f64 / 1e3), ..Slo::default() }
 }
 
+/// What selecting a strategy answers.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Selected {
+    InForce(Box<Control>),
+    OnTrial(Box<CanaryState>),
+}
+
 /// `POST /admin/strategy/{name}`, on trial where `?canary=10m` says so.
 pub async fn select(
     Extract(state): Extract<Front>,
     Extension(actor): Extension<Actor>,
     Path(name): Path<String>,
     Query(parameters): Parameters,
-) -> Answer {
+) -> Answer<Selected> {
     only(&parameters, &["canary", "share"])?;
     let Some(total) = duration(&parameters, "canary")? else {
         if parameters.contains_key("share") {
             return Err(RequestError::invalid("share", "needs canary").into());
         }
-        return control::select(Extract(state), Extension(actor), Path(name), Group::Strategy).await;
+        let Json(control) = control::select(Extract(state), Extension(actor), Path(name), Group::Strategy).await?;
+        return Ok(Json(Selected::InForce(Box::new(control))));
     };
     let share = share(&parameters)?;
     let stats = state.workers.stats().await?;
@@ -140,7 +119,7 @@ pub async fn select(
     let Actor(who) = actor;
     tracing::info!(event = "canary_began", who, strategy = canary.strategy, instead_of = canary.instead_of, share);
     let (front, actor) = (state.clone(), who);
-    let body = shown(&canary);
+    let answer = Selected::OnTrial(Box::new(CanaryState::of(&canary)));
     // Ends by itself: with its time, with a verdict, or with the engine.
     tokio::spawn(async move {
         let outcome = run(&front.workers, &front.canaries, &canary, Slices::new(total, share)).await;
@@ -153,28 +132,13 @@ pub async fn select(
             canary.outcome = Some(outcome);
         }
     });
-    Ok(Json(body))
+    Ok(Json(answer))
 }
 
 /// The strategy on trial, or the last one; `null` if there was none.
-#[utoipa::path(get, path = "/admin/strategy/canary", operation_id = "canary", tag = "admin", responses((status = 200, description = "How it stands", body = Option<CanaryShape>)))]
-pub async fn canary(Extract(state): Extract<Front>) -> Answer {
-    Ok(Json(state.canaries.lock().await.as_ref().map_or(Value::Null, shown)))
-}
-
-fn shown(canary: &Canary) -> Value {
-    let tally = |tally: &forebay_sim::canary::Tally| json!({"requests": tally.requests, "kept": tally.kept, "share": tally.share(), "radius": tally.radius()});
-    json!({
-        "strategy": canary.strategy,
-        "instead_of": canary.instead_of,
-        "share": canary.share,
-        "seconds": canary.seconds,
-        "running": canary.outcome.is_none(),
-        "on_trial": tally(&canary.trial.on_trial),
-        "in_force": tally(&canary.trial.in_force),
-        "kept": canary.outcome.as_ref().map(|outcome| outcome.kept),
-        "why": canary.outcome.as_ref().map(|outcome| outcome.why.clone()),
-    })
+#[utoipa::path(get, path = "/admin/strategy/canary", operation_id = "canary", tag = "admin", responses((status = 200, description = "How it stands", body = Option<CanaryState>)))]
+pub async fn canary(Extract(state): Extract<Front>) -> Answer<Option<CanaryState>> {
+    Ok(Json(state.canaries.lock().await.as_ref().map(CanaryState::of)))
 }
 
 /// Slice after slice until a verdict or the end; leaves the better strategy in force, or the old one.

@@ -1,42 +1,45 @@
 //! What changes the engine: strategy, policy, limits, thermal level, pause, resume, drain. Each change is logged and written down
 //! with who, what, from and to.
 
+use std::collections::BTreeMap;
+
+use axum::Json;
 use axum::extract::{Extension, Path, Request, State as Extract};
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
-use axum::{Json, response::Response};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::audit;
+use super::control_answers::{
+    Control, ControlChanged, ControlName, ControlSetting, ControlSettings, Draining, EngineState, Parameter,
+    Parameters, Reset, Thermal, ThermalNow,
+};
 use super::guard::Actor;
 use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
-use crate::api::openapi::shapes::admin::{
-    Control, ControlChange, ControlName, Draining, EngineState, Reset, Thermal, ThermalChange,
-};
 use forebay_core::request::RequestError;
 use forebay_engine::stats::EngineStats;
 use forebay_turn::control::{self, Change, Changed, Group};
 
-type Answer = Result<Json<Value>, ApiError>;
+type Answer<T> = Result<Json<T>, ApiError>;
 
 /// The parameters, and which name is in force.
 #[utoipa::path(get, path = "/admin/{group}", operation_id = "read", tag = "admin", responses((status = 200, description = "As it is now", body = Control)))]
-pub async fn get(Extract(state): Extract<Front>, group: Group) -> Answer {
+pub async fn get(Extract(state): Extract<Front>, group: Group) -> Answer<Control> {
     Ok(Json(shown(&state.workers.stats().await?, group)))
 }
 
 /// One of the names: whether it is in force, and the parameters.
 #[utoipa::path(get, path = "/admin/{group}/{name}", operation_id = "look", tag = "admin", params(("name" = String, Path)), responses((status = 200, description = "As it is now", body = ControlName)))]
-pub async fn one(Extract(state): Extract<Front>, Path(name): Path<String>, group: Group) -> Answer {
+pub async fn one(Extract(state): Extract<Front>, Path(name): Path<String>, group: Group) -> Answer<ControlName> {
     let stats = state.workers.stats().await?;
     let names = group.names();
     let Some(found) = names.iter().copied().find(|known| *known == name) else {
         return Err(control::unknown(group.what(), &name, names).into());
     };
     let active = stats.tuning.selected(group) == Some(found);
-    Ok(Json(json!({"name": found, "active": active, "parameters": parameters(&stats, group)})))
+    Ok(Json(ControlName { name: found, active, parameters: parameters(&stats, group) }))
 }
 
 /// Puts one of the names in force, from the next step on.
@@ -46,7 +49,7 @@ pub async fn select(
     Extension(Actor(actor)): Extension<Actor>,
     Path(name): Path<String>,
     group: Group,
-) -> Answer {
+) -> Answer<Control> {
     change(&state, actor, Change { group, name: Some(name), values: Vec::new() }).await
 }
 
@@ -57,12 +60,12 @@ pub async fn put(
     Extension(Actor(actor)): Extension<Actor>,
     request: Request,
     group: Group,
-) -> Answer {
+) -> Answer<Control> {
     let asked = parse(group, read_object(request, state.body).await?)?;
     change(&state, actor, asked).await
 }
 
-async fn change(state: &Front, actor: String, change: Change) -> Answer {
+async fn change(state: &Front, actor: String, change: Change) -> Answer<Control> {
     let group = change.group;
     let changed = state.workers.change(change).await?;
     for Changed { what, from, to } in &changed {
@@ -70,11 +73,8 @@ async fn change(state: &Front, actor: String, change: Change) -> Answer {
     }
     let audited = audit::record(state, &actor, &changed).await;
     let mut body = shown(&state.workers.stats().await?, group);
-    if !audited {
-        body["audited"] = json!(false);
-    }
-    let list = changed.into_iter().map(|c| json!({"what": c.what, "from": c.from, "to": c.to}));
-    body["changed"] = list.collect();
+    body.audited = (!audited).then_some(false);
+    body.changed = Some(changed.into_iter().map(ControlChanged::from).collect());
     Ok(Json(body))
 }
 
@@ -110,53 +110,42 @@ fn parse(group: Group, mut object: Map<String, Value>) -> Result<Change, Request
     Ok(Change { group, name, values })
 }
 
-fn shown(stats: &EngineStats, group: Group) -> Value {
-    let mut body = json!({"parameters": parameters(stats, group), "settings": about(stats, group)});
-    if let Some(name) = stats.tuning.selected(group) {
-        body["name"] = json!(name);
-        body["available"] = json!(group.names());
-    }
-    body
+fn shown(stats: &EngineStats, group: Group) -> Control {
+    let name = stats.tuning.selected(group);
+    let (parameters, available) = (parameters(stats, group), name.map(|_| group.names()));
+    Control { parameters, settings: settings(stats, group), name, available, audited: None, changed: None }
 }
 
 /// What a form needs to know of each parameter: its kind, its ends and its help.
-fn about(stats: &EngineStats, group: Group) -> Value {
+fn settings(stats: &EngineStats, group: Group) -> ControlSettings {
     let one = |knob: &control::Knob| {
         let kind = knob.kind_since(&stats.start);
-        let mut about = json!({"kind": kind.name(), "help": knob.help});
-        if let Some((min, max)) = kind.bounds() {
-            (about["min"], about["max"]) = (number(min), number(max));
-        }
-        (knob.wire_name(), about)
+        let (min, max) = kind.bounds().map(|(min, max)| (number(min), number(max))).unzip();
+        (knob.wire_name(), ControlSetting { kind: kind.name(), help: knob.help, min, max })
     };
-    group.parameters().map(one).collect::<Map<_, _>>().into()
+    group.parameters().map(one).collect()
 }
 
-fn number(number: f64) -> Value {
-    if number.fract() == 0.0 { json!(number as i64) } else { json!(number) }
+fn number(number: f64) -> Parameter {
+    control::Value::Number(number).into()
 }
 
-pub fn parameters(stats: &EngineStats, group: Group) -> Value {
-    let value = |value| match value {
-        control::Value::Bool(set) => json!(set),
-        control::Value::Number(value) => number(value),
-    };
-    let values = stats.tuning.values(group).into_iter();
-    values.map(|(name, given)| (name, value(given))).collect::<Map<_, _>>().into()
+pub fn parameters(stats: &EngineStats, group: Group) -> Parameters {
+    stats.tuning.values(group).into_iter().map(|(name, given)| (name, given.into())).collect()
 }
 
 /// How hot it is.
 #[utoipa::path(get, path = "/admin/thermal", operation_id = "thermal", tag = "admin", responses((status = 200, description = "As it is now", body = Thermal)))]
-pub async fn thermal(Extract(state): Extract<Front>) -> Answer {
+pub async fn thermal(Extract(state): Extract<Front>) -> Answer<Thermal> {
     Ok(Json(thermal_object(&state.workers.stats().await?)))
 }
 
 /// Whether a level is in force.
 #[utoipa::path(get, path = "/admin/thermal/{level}", operation_id = "thermal_level", tag = "admin", params(("level" = String, Path)), responses((status = 200, description = "As it is now", body = Thermal)))]
-pub async fn thermal_level(Extract(state): Extract<Front>, Path(name): Path<String>) -> Answer {
+pub async fn thermal_level(Extract(state): Extract<Front>, Path(name): Path<String>) -> Answer<Thermal> {
     control::thermal_level(&name)?;
     let mut body = thermal_object(&state.workers.stats().await?);
-    body["active"] = json!(body["level"] == name.as_str() || (name == "auto" && body["forced"] == false));
+    body.active = Some(body.now.level == name || (name == "auto" && !body.now.forced));
     Ok(Json(body))
 }
 
@@ -166,7 +155,7 @@ pub async fn force_thermal(
     Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     Path(name): Path<String>,
-) -> Answer {
+) -> Answer<Thermal> {
     force(&state, &actor, &name).await
 }
 
@@ -176,7 +165,7 @@ pub async fn put_thermal(
     Extract(state): Extract<Front>,
     Extension(Actor(actor)): Extension<Actor>,
     request: Request,
-) -> Answer {
+) -> Answer<Thermal> {
     let mut object = read_object(request, state.body).await?;
     let level = match (object.remove("level"), object.keys().next()) {
         (Some(Value::String(level)), None) => level,
@@ -186,7 +175,7 @@ pub async fn put_thermal(
     force(&state, &actor, &level).await
 }
 
-async fn force(state: &Front, actor: &str, name: &str) -> Answer {
+async fn force(state: &Front, actor: &str, name: &str) -> Answer<Thermal> {
     let before = state.workers.force_thermal(control::thermal_level(name)?).await?;
     tracing::info!(event = "control_changed", who = actor, what = "thermal", from = before.name(), to = name);
     let changed = Changed { what: "thermal".into(), from: before.name().into(), to: name.into() };
@@ -194,19 +183,13 @@ async fn force(state: &Front, actor: &str, name: &str) -> Answer {
     Ok(Json(thermal_object(&state.workers.stats().await?)))
 }
 
-fn thermal_object(stats: &EngineStats) -> Value {
-    let thermal = &stats.thermal;
-    json!({
-        "level": thermal.level,
-        "forced": thermal.forced,
-        "celsius": thermal.celsius,
-        "available": control::thermal_names(),
-    })
+fn thermal_object(stats: &EngineStats) -> Thermal {
+    Thermal { now: ThermalNow::of(&stats.thermal), available: control::thermal_names(), active: None }
 }
 
 /// No step starts until `/admin/resume`.
 #[utoipa::path(post, path = "/admin/pause", operation_id = "pause", tag = "admin", responses((status = 200, description = "As it is now", body = EngineState)))]
-pub async fn pause(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
+pub async fn pause(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer<EngineState> {
     state.workers.pause().await?;
     note_engine(&state, &actor, "running", "paused").await;
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "paused", "the engine is paused");
@@ -215,7 +198,7 @@ pub async fn pause(Extract(state): Extract<Front>, Extension(Actor(actor)): Exte
 
 /// Steps start again.
 #[utoipa::path(post, path = "/admin/resume", operation_id = "resume", tag = "admin", responses((status = 200, description = "As it is now", body = EngineState)))]
-pub async fn resume(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
+pub async fn resume(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer<EngineState> {
     state.workers.resume().await?;
     note_engine(&state, &actor, "paused", "running").await;
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "running", "the engine goes on");
@@ -227,23 +210,43 @@ async fn note_engine(state: &Front, actor: &str, from: &str, to: &str) {
     audit::record(state, actor, &[changed]).await;
 }
 
-async fn running_state(state: &Front) -> Answer {
+async fn running_state(state: &Front) -> Answer<EngineState> {
     let snapshot = state.workers.stats().await?.snapshot;
-    Ok(Json(json!({"paused": snapshot.paused, "draining": snapshot.draining})))
+    Ok(Json(EngineState { paused: snapshot.paused, draining: snapshot.draining }))
 }
 
 /// Ends the server in order. As a SIGTERM: not ready at once, queued requests are refused, running ones finish, then the process ends.
 #[utoipa::path(post, path = "/admin/drain", operation_id = "drain", tag = "admin", responses((status = 202, description = "As it is now", body = Draining)))]
-pub async fn drain(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Response {
+pub async fn drain(
+    Extract(state): Extract<Front>,
+    Extension(Actor(actor)): Extension<Actor>,
+) -> (StatusCode, Json<Draining>) {
     tracing::info!(event = "control_changed", who = actor, what = "engine", to = "draining", "told to drain");
     state.drain.notify_one();
-    (StatusCode::ACCEPTED, Json(json!({"draining": true}))).into_response()
+    (StatusCode::ACCEPTED, Json(Draining { draining: true }))
 }
 
 /// Begins a new window of statistics.
 #[utoipa::path(post, path = "/admin/stats/reset", operation_id = "reset_stats", tag = "admin", responses((status = 200, description = "As it is now", body = Reset)))]
-pub async fn reset_stats(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer {
+pub async fn reset_stats(Extract(state): Extract<Front>, Extension(Actor(actor)): Extension<Actor>) -> Answer<Reset> {
     state.workers.reset_stats().await?;
     tracing::info!(event = "stats_reset", who = actor, "a new window of statistics begins");
-    Ok(Json(json!({"reset": true})))
+    Ok(Json(Reset { reset: true }))
+}
+
+/// A name, its parameters, or both. Parameters may stand beside the name, too.
+#[expect(dead_code, reason = "it describes what `parse` takes apart, and is never made")]
+#[derive(ToSchema)]
+pub struct ControlChange {
+    /// Not for limits.
+    name: Option<String>,
+    /// Numbers and booleans.
+    parameters: Option<BTreeMap<String, Value>>,
+}
+
+#[expect(dead_code, reason = "it describes what `put_thermal` takes apart, and is never made")]
+#[derive(ToSchema)]
+pub struct ThermalChange {
+    /// A level's name, or `auto`.
+    level: String,
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use tokio::sync::Mutex;
 
+use super::block_map::BlockMap;
 use forebay_core::units::Micros;
 
 /// The newest frame. The lock is held while one is made, so that it is made once; whoever waits for it wants that frame.
@@ -15,6 +15,6 @@ pub struct Frame {
     /// Empty before the first.
     pub text: Arc<str>,
     pub made: Micros,
-    /// The last map of blocks, of each loop.
-    pub blocks: Value,
+    /// The last map of blocks, of each loop; `None` before the first.
+    pub blocks: Option<Vec<BlockMap>>,
 }

@@ -3,25 +3,29 @@
 //! ```text
 //! guard.rs     who may ask, and who asked (for the log)
 //! audience.rs  for whom these routes answer
-//! advice.rs    what a step costs, recommendations, strategies on trial (canary.rs)
-//! control.rs   strategy, policy, limits, thermal level, pause, resume, drain
+//! advice.rs    what a step costs, recommendations, strategies on trial (canary.rs); advice_answers.rs  what they answer
+//! control.rs   strategy, policy, limits, thermal level, pause, resume, drain; control_answers.rs  what they answer
 //! state.rs     engines and workers in numbers
 //! audit.rs     who changed what, from and to what
 //! reload.rs    the configuration, read again (reloading.rs: by whom)
 //! requests.rs  live requests: list, look, end, trace
-//! live.rs      all of that for the dashboard, as a stream (feed.rs: its newest frame)
+//! live.rs      all of that for the dashboard, as a stream of live_frame.rs with block_map.rs (feed.rs: its newest frame)
 //! ```
 //! Everything goes through the engine's command channel and takes effect between two steps. Queries answer while a step
 //! runs, from what stayed home.
 
 pub mod advice;
+mod advice_answers;
 pub mod audience;
 pub mod audit;
+pub mod block_map;
 pub mod canary;
 pub mod control;
+mod control_answers;
 pub mod feed;
 mod guard;
 pub mod live;
+pub mod live_frame;
 pub mod reload;
 pub mod reloading;
 pub mod requests;
