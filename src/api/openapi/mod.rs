@@ -165,6 +165,8 @@ fn add_trial(select: &mut Value) {
         ));
         parameters.push(query("share", "Of the time of a trial, from 0.01 to 0.9; 0.2 if absent"));
     }
+    let either = ["Control", "CanaryState"].map(|name| json!({"$ref": format!("#/components/schemas/{name}")}));
+    select["responses"]["200"]["content"]["application/json"]["schema"] = json!({"oneOf": either});
 }
 
 /// Both mean the same key. They are asked for where `keys.required` is set.

@@ -90,7 +90,7 @@ fn past(metrics: &Metrics, since_ms: i64, kept: &[Snapshot]) -> History {
     let kept = kept.iter().filter_map(|kept| serde_json::from_str(&kept.body).ok().map(HistoryEntry::Kept));
     History {
         object: "list",
-        interval_ms: config.interval.as_millis() as u64,
+        interval_ms: config.interval.as_millis(),
         retention_s: config.retention.as_secs_f64(),
         data: kept.chain((from..all.len()).map(one)).collect(),
     }
