@@ -16,7 +16,7 @@ pub fn loopback() -> Vec<IpNet> {
     networks("127.0.0.0/8,::1/128").unwrap_or_default()
 }
 
-pub fn shown_networks(networks: &Vec<IpNet>) -> String {
+pub fn shown_networks(networks: &[IpNet]) -> String {
     networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
@@ -26,7 +26,7 @@ pub fn networks(text: &str) -> Option<Vec<IpNet>> {
     list(text).iter().map(network).collect()
 }
 
-pub fn shown_objectives(objectives: &Vec<(String, Priority)>) -> String {
+pub fn shown_objectives(objectives: &[(String, Priority)]) -> String {
     let pair = |(name, priority): &(String, Priority)| format!("{name}={}", priority.name());
     objectives.iter().map(pair).collect::<Vec<_>>().join(",")
 }

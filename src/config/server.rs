@@ -203,7 +203,7 @@ fn gateways() -> [Row; 2] {
             "server.trusted_proxies",
             |c: &mut ServerConfig| &mut c.trusted_proxies,
             proxies::NETWORKS,
-            proxies::shown_networks,
+            |networks| proxies::shown_networks(networks),
             proxies::networks,
         )
         .flag("trusted-proxies")
@@ -212,7 +212,7 @@ fn gateways() -> [Row; 2] {
             "server.objectives",
             |c: &mut ServerConfig| &mut c.objectives,
             proxies::OBJECTIVES,
-            proxies::shown_objectives,
+            |objectives| proxies::shown_objectives(objectives),
             proxies::objectives,
         )
         .help("priorities of a gateway's objectives, as name=priority; names of priorities stand for themselves"),

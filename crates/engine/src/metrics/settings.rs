@@ -19,7 +19,7 @@ pub fn settings() -> Vec<Setting<Config>> {
         Setting::new("metrics.history_retention", |c: &mut Config| &mut c.retention)
             .duration(Micros::SECOND..=Micros(7 * Micros::DAY.0))
             .help("how long samples are kept, the older ones ten and more at a time"),
-        Setting::own("metrics.compat", |c: &mut Config| &mut c.compat, COMPAT, show, read)
+        Setting::own("metrics.compat", |c: &mut Config| &mut c.compat, COMPAT, |compat| show(compat), read)
             .help("whose names /metrics has beside ours: a list of vllm and llama-server, or none"),
         Setting::new("metrics.snapshot_interval", |c: &mut Config| &mut c.kept_every)
             .zero_is_off()
@@ -31,7 +31,7 @@ pub fn settings() -> Vec<Setting<Config>> {
     ]
 }
 
-fn show(compat: &Vec<Compat>) -> String {
+fn show(compat: &[Compat]) -> String {
     let names: Vec<&str> = compat.iter().map(|compat| compat.name()).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(",") }
 }
