@@ -42,8 +42,8 @@ pub struct Sampler {
 /// `logits` is `[vocab]`; -∞ forbids a token. `logprobs` asks for that many alternatives beside the drawn token's own.
 ///
 /// ```
-/// use crate::request::SamplingParams;
-/// use crate::sampling::sample;
+/// use forebay_core::request::SamplingParams;
+/// use forebay_core::sampling::sample;
 ///
 /// let greedy = sample(&[0.0, 2.0, 1.0], &SamplingParams::GREEDY, 0, Some(1)).unwrap();
 /// assert_eq!(greedy.token, 1);
