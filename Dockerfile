@@ -4,14 +4,21 @@ FROM rust:1.95-slim-bookworm AS build
 ARG FEATURES=kv-events
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --features "$FEATURES" --bin forebay
+RUN cargo build --profile dist --locked --features "$FEATURES" --bin forebay \
+    && mkdir /stripped && cd /stripped \
+    && objcopy --only-keep-debug /src/target/dist/forebay forebay.debug \
+    && objcopy --strip-debug --add-gnu-debuglink=forebay.debug /src/target/dist/forebay forebay
+
+# The line tables of the image's binary, for backtraces with lines: docker build --target debug --output . .
+FROM scratch AS debug
+COPY --from=build /stripped/forebay.debug /
 
 FROM debian:bookworm-slim
 # Whose certificates https:// upstreams and collectors are checked against.
 RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
 RUN useradd --system --uid 10001 --no-create-home forebay \
     && install -d -o forebay -g forebay /var/lib/forebay
-COPY --from=build /src/target/release/forebay /usr/local/bin/forebay
+COPY --from=build /stripped/forebay /usr/local/bin/forebay
 USER 10001
 # Files, batches and who changed what (store.url): mount a volume here to keep them.
 WORKDIR /var/lib/forebay

@@ -7,12 +7,17 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 CLIENTS := openai==3.52.0 anthropic==2.12.0 langchain-openai==1.7.3 litellm==1.83.0 jsonschema==4.26.0
 # What stands before replicas, and what reads what they tell: vllm-router, ZMQ, Kubernetes' schemas.
 CLIENTS += vllm-router==0.1.17 aiohttp==3.14.5 pyzmq==27.3.0 msgpack==1.2.4 pyyaml==6.0.3 kubernetes-validate==1.37.0
-# Tested and linted beside the default ones.
+# Linted and tested beside the default ones. Every lane compiles the same packages with the same features, so that the second finds
+# what the first has built: a lane for one package would have Cargo build what is below it once more, with fewer features.
 FEATURES := --features kv-events
+WORKSPACE := --workspace $(FEATURES)
+NEXTEST = $(CARGO) nextest run --locked $(WORKSPACE) --no-fail-fast
 NODE_CLIENTS := openai@6.49.0 playwright-core@1.65.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres lint fmt check capi capi-dev unit doc venv dashboard bench bench-peers bench-probes validate-simulator parity parity-goldens divergence gpu-check gpu-emulated gpu-bench docker clean
+.PHONY: help run test lint unit clients deploy-tests doc features deny test-postgres fmt check release capi capi-dev venv nextest \
+	dashboard bench bench-peers bench-probes validate-simulator parity parity-goldens divergence gpu-check gpu-emulated gpu-bench \
+	docker clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -20,39 +25,73 @@ help: ## this list
 run: ## build in release mode and serve the embedded model on 127.0.0.1:8080
 	$(CARGO) run --release --locked -- serve --config config.yaml
 
-test: lint unit doc ## what CI runs
+test: lint unit clients deploy-tests doc features deny test-postgres ## every lane below: what CI runs
 
 lint: ## formatting, and clippy with warnings as errors
 	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets $(FEATURES) -- -D warnings
+	$(CARGO) clippy --locked $(WORKSPACE) --all-targets -- -D warnings
+
+# The folders of tests/it that need other people's programs.
+CLIENTS_TESTS := binary(=it) & test(/^clients::/)
+DEPLOY_TESTS := binary(=it) & test(/^deploy::/)
+
+unit: nextest ## all tests that need no programs but Rust's and g++
+	$(NEXTEST) -E 'not (($(CLIENTS_TESTS)) + ($(DEPLOY_TESTS)))'
+
+clients: nextest $(VENV)/ready capi-dev ## clients of the server and of the library: packages of PyPI and npm, Chromium, C
+	export FOREBAY_TEST_PYTHON=$(CURDIR)/$(VENV)/bin/python; \
+	export FOREBAY_TEST_CAPI=$(TARGET)/debug; \
+	if [ -d $(VENV)/node_modules/openai ]; then export FOREBAY_TEST_NODE_MODULES=$(CURDIR)/$(VENV)/node_modules; fi; \
+	$(NEXTEST) -E '$(CLIENTS_TESTS)'
+
+deploy-tests: nextest $(VENV)/ready ## HAProxy, vllm-router, Prometheus and the files of deploy/, as far as they are installed
+	FOREBAY_TEST_PYTHON=$(CURDIR)/$(VENV)/bin/python $(NEXTEST) -E '$(DEPLOY_TESTS)'
+
+doc: ## tests in doc comments
+	$(CARGO) test --locked --doc $(WORKSPACE)
+
+# As users build it: tests turn features of dependencies on that a user does not have.
+features: ## type-checks other sets of features: none, the C library, KV events, and cuda where there is an nvcc
+	$(CARGO) check --locked --no-default-features
+	$(CARGO) check --locked --features capi
+	$(CARGO) check --locked $(FEATURES)
+	@if command -v nvcc >/dev/null; then $(CARGO) check --locked --features cuda; \
+	else echo "$@: cuda is not checked, there is no nvcc (docs/gpu.md says how to get it)"; fi
+
+# Known vulnerabilities are left out unless asked for: their list is fetched from GitHub, which a closed machine cannot reach. The
+# tool is compiled without optimisation, which takes most of the time; it reads for seconds.
+deny: ## licences and sources of dependencies, crates that are not wanted; with ADVISORIES=1 known vulnerabilities, too
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked --debug cargo-deny
+	$(CARGO) deny --locked check bans licenses sources $(if $(ADVISORIES),advisories)
+
+# Installs Debian's postgresql if there is none, and starts one of its own.
+test-postgres: nextest ## the tests of the store, keys and batches, on PostgreSQL too
+	tests/postgres.sh $(NEXTEST) -E 'package(=forebay-store) + (binary(=it) & test(/^http::batches::/))'
+
+nextest:
+	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
 
 check: ## does it compile?
-	$(CARGO) check --locked
-	$(CARGO) check --locked --all-targets $(FEATURES)
+	$(CARGO) check --locked $(WORKSPACE) --all-targets
+
+# Backtraces of the first have the names of functions, and lines too where the second lies beside it: the first names it. To look
+# up an address by hand: addr2line -Cfe forebay.debug ADDRESS.
+release: ## what is shipped: target/dist/stripped/forebay, and its line tables in forebay.debug
+	$(CARGO) build --locked --profile dist $(FEATURES) --bin forebay
+	mkdir -p $(TARGET)/dist/stripped
+	cd $(TARGET)/dist/stripped && objcopy --only-keep-debug ../forebay forebay.debug && \
+		objcopy --strip-debug --add-gnu-debuglink=forebay.debug ../forebay forebay
 
 capi: ## the C library: libforebay.so and libforebay.a in target/release, for include/forebay.h
 	$(CARGO) rustc --locked --release --lib --features capi --crate-type cdylib,staticlib
 
-unit: $(VENV)/ready capi-dev ## all tests but those in doc comments
-	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
-	export FOREBAY_TEST_PYTHON=$(CURDIR)/$(VENV)/bin/python; \
-	export FOREBAY_TEST_CAPI=$(TARGET)/debug; \
-	if [ -d $(VENV)/node_modules/openai ]; then export FOREBAY_TEST_NODE_MODULES=$(CURDIR)/$(VENV)/node_modules; fi; \
-	$(CARGO) nextest run --locked $(FEATURES) --no-fail-fast
-
-# Installs Debian's postgresql if there is none, and starts one of its own.
-test-postgres: ## the tests of the store, keys and batches, on PostgreSQL too
-	@command -v cargo-nextest >/dev/null || $(CARGO) install --locked cargo-nextest
-	tests/postgres.sh $(CARGO) nextest run --locked $(FEATURES) --no-fail-fast \
-		-E 'test(/^store::/) + test(/^jobs::/) + test(/^keys::/) + test(/^batches::/)'
-
+# With the features that tests turn on below it, so that nothing is compiled once more but crates of our own.
+CAPI_FEATURES := capi,kv-events,fail/failpoints,tokio/test-util
+CAPI_FEATURES := $(CAPI_FEATURES),forebay-kernels/testing,forebay-store/testing,forebay-text/testing
 # In small units, as incremental builds are: across larger ones LLVM compares what may not be there before it asks whether
 # it is, which is right, and which valgrind takes for a branch on what nobody wrote.
 capi-dev: # what the tests of the C library link
-	CARGO_INCREMENTAL=1 $(CARGO) rustc --locked --lib --features capi --crate-type cdylib,staticlib
-
-doc: ## tests in doc comments
-	$(CARGO) test --locked --doc $(FEATURES)
+	CARGO_INCREMENTAL=1 $(CARGO) rustc --locked --lib --features $(CAPI_FEATURES) --crate-type cdylib,staticlib
 
 venv: $(VENV)/ready ## the Python of the tests, with the clients
 
@@ -115,8 +154,8 @@ HAS_GPU = nvidia-smi -L 2>/dev/null | grep -q . || { echo "$@: there is no NVIDI
 
 gpu-check: ## on a GPU: every kernel against its definition, goldens, draws, memory that runs out
 	@$(HAS_GPU)
-	$(CARGO) test --locked --features cuda --lib -- --test-threads 1 gpu_tests::
-	$(CARGO) test --locked --features cuda --test it -- --test-threads 1 gpu::
+	$(CARGO) test --locked -p forebay-model --features cuda --lib -- --test-threads 1 gpu_tests::
+	$(CARGO) test --locked -p forebay --features cuda --test it -- --test-threads 1 models::gpu::
 
 # The driver, cuBLAS and the runtime are those of tests/cuda/driver, to link to and to load.
 EMULATED := $(TARGET)/emulated-cuda
@@ -124,15 +163,18 @@ CUDA_ROOT = $(or $(CUDA_HOME),$(patsubst %/bin/nvcc,%,$(realpath $(shell command
 CANDLE_KERNELS = $(dir $(shell $(CARGO) metadata --locked --format-version 1 --features cuda | \
 	grep -o '"[^"]*/candle-kernels-[^/]*/Cargo.toml"' | head -1 | tr -d '"'))src
 EMULATED_BUILD = LIBRARY_PATH=$(EMULATED) CUDA_COMPUTE_CAP=90 $(CARGO) test --locked --features cuda
+MODEL_TESTS := -p forebay-model --lib
+GPU_TESTS := -p forebay --test it
 EMULATED_RUN = LD_LIBRARY_PATH=$(EMULATED) $(EMULATED_BUILD)
 
 gpu-emulated: ## without a GPU, but with nvcc and g++: what gpu-check runs, over an emulated driver
 	@command -v nvcc >/dev/null || { echo "$@: there is no nvcc here; docs/gpu.md says how to get it"; exit 1; }
 	mkdir -p $(EMULATED)
 	$(MAKE) -s -C tests/cuda/driver OUT=$(EMULATED) CUDA_HOME=$(CUDA_ROOT) CANDLE=$(CANDLE_KERNELS)
-	$(EMULATED_BUILD) --no-run --lib --bins --test it
-	$(EMULATED_RUN) --lib -- --test-threads 1 gpu_tests::
-	$(EMULATED_RUN) --test it -- --test-threads 1 gpu::
+	$(EMULATED_BUILD) --no-run $(MODEL_TESTS)
+	$(EMULATED_BUILD) --no-run $(GPU_TESTS) --bins
+	$(EMULATED_RUN) $(MODEL_TESTS) -- --test-threads 1 gpu_tests::
+	$(EMULATED_RUN) $(GPU_TESTS) -- --test-threads 1 models::gpu::
 
 gpu-bench: ## on a GPU: an 8B shape beside the roofline and PyTorch; writes docs/gpu.md
 	@$(HAS_GPU)

@@ -12,9 +12,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use candle_core::{DType, Device, Tensor};
-use forebay::model::{self, Asked, DeviceChoice, Draw, LoadFormat, LoadOptions, Model, Rows, Source};
-use forebay::request::SamplingParams;
-use forebay::step::StepBatch;
+use forebay_core::request::SamplingParams;
+use forebay_core::step::StepBatch;
+use forebay_model::{Asked, DeviceChoice, Draw, LoadFormat, LoadOptions, Model, Rows, Source};
 
 use common::{BLOCK_SIZE, batch};
 
@@ -51,7 +51,7 @@ struct Line {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let device = match model::device_name(DeviceChoice::Cuda(0)) {
+    let device = match forebay_model::device_name(DeviceChoice::Cuda(0)) {
         Ok(_) => Device::new_cuda(0)?,
         Err(error) => {
             eprintln!("gpu-bench: {error}");
@@ -92,7 +92,7 @@ fn load() -> Result<Model, Box<dyn Error>> {
     std::fs::write(folder.path().join("config.json"), CONFIG)?;
     std::fs::write(folder.path().join("tokenizer.json"), "{}")?;
     let options = LoadOptions { device: DeviceChoice::Cuda(0), format: LoadFormat::Dummy, ..LoadOptions::default() };
-    let mut model = model::load(&Source::Folder(folder.path().into()), &options)?.model;
+    let mut model = forebay_model::load(&Source::Folder(folder.path().into()), &options)?.model;
     let blocks = BATCHES[BATCHES.len() - 1] * BLOCKS_EACH;
     model.allocate_kv(blocks.max(PREFILL.div_ceil(BLOCK_SIZE)), BLOCK_SIZE)?;
     Ok(model)

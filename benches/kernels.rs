@@ -6,10 +6,10 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use forebay::kernels::isa::Isa;
-use forebay::kernels::matmul::matmul_packed_into;
-use forebay::kernels::packed::Packing;
-use forebay::kernels::quant::{self, Panels, Rows};
+use forebay_kernels::isa::Isa;
+use forebay_kernels::matmul::matmul_packed_into;
+use forebay_kernels::packed::Packing;
+use forebay_kernels::quant::{self, Panels, QuantisedRows};
 
 const PACKINGS: [Packing; 5] = [Packing::Q4_0, Packing::Q8_0, Packing::Q4K, Packing::Q5K, Packing::Q6K];
 /// Inputs and outputs: attention, both directions of the MLP, the head.
@@ -45,10 +45,10 @@ fn products(criterion: &mut Criterion) {
                 let elements = 2 * (rows * inputs * outputs) as u64;
                 group.throughput(Throughput::ElementsAndBytes { elements, bytes: bytes.len() as u64 });
                 let mut turn = panels.iter().cycle();
-                let (mut rounded, mut y) = (Rows::default(), vec![0.0; rows * outputs]);
+                let (mut rounded, mut y) = (QuantisedRows::default(), vec![0.0; rows * outputs]);
                 group.bench_function(BenchmarkId::new("panels", rows), |b| {
                     b.iter(|| {
-                        rounded.round(black_box(&x), inputs, panels[0].span());
+                        rounded.round(black_box(&x), inputs, panels[0].rounding_group());
                         quant::matmul_into(&rounded, turn.next().expect("a cycle"), &mut y);
                     });
                 });

@@ -9,8 +9,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use forebay::model::{self, LoadOptions, Model, Rows, Source};
-use forebay::step::StepBatch;
+use forebay_core::step::StepBatch;
+use forebay_model::{LoadOptions, Model, Rows, Source};
 
 use common::{BLOCK_SIZE, batch};
 
@@ -25,7 +25,7 @@ fn main() {
     let repetitions = variable("FOREBAY_BENCH_REPETITIONS").unwrap_or(3);
     let path = std::env::var_os("FOREBAY_BENCH_MODEL");
     let source = path.as_ref().map_or(Source::Builtin, |path| Source::Gguf(path.into()));
-    let mut model = model::load(&source, &LoadOptions::default()).expect("a model").model;
+    let mut model = forebay_model::load(&source, &LoadOptions::default()).expect("a model").model;
     model.allocate_kv(32 * BLOCKS_EACH, BLOCK_SIZE).expect("memory for the KV cache");
     let name = path.map_or("builtin".into(), |path| path.to_string_lossy().into_owned());
     let name = name.rsplit('/').next().unwrap_or(&name);

@@ -6,22 +6,22 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay::clock::Clock;
-use forebay::engine::control::Tuning;
-use forebay::engine::core::{Config, Core};
-use forebay::engine::forward::Forward;
-use forebay::engine::heartbeat::Heartbeat;
-use forebay::engine::home::{Home, HomeParts};
-use forebay::engine::permit::Gate;
-use forebay::engine::{EngineHandle, run};
-use forebay::intake;
-use forebay::metrics::Metrics;
-use forebay::model::{self, LoadOptions, Source};
-use forebay::request::{Event, Limits, Prompt, RawRequest, Request};
-use forebay::scheduler::policy::PolicyConfig;
-use forebay::scheduler::thermal::Thresholds;
-use forebay::scheduler::{self, Preemption};
-use forebay::units::{Micros, SeqId};
+use forebay_clock::Clock;
+use forebay_core::intake;
+use forebay_core::request::{Event, Limits, Parameters, Request};
+use forebay_core::scheduler::policy::PolicyConfig;
+use forebay_core::scheduler::thermal::Thresholds;
+use forebay_core::scheduler::{self, Preemption};
+use forebay_core::units::{Micros, SeqId};
+use forebay_engine::forward::Forward;
+use forebay_engine::heartbeat::Heartbeat;
+use forebay_engine::loop_state::{LoopParts, LoopState};
+use forebay_engine::metrics::Metrics;
+use forebay_engine::permit::Gate;
+use forebay_engine::{EngineHandle, run};
+use forebay_model::{LoadOptions, Source};
+use forebay_turn::control::Tuning;
+use forebay_turn::core::{Config, Core};
 use tokio::sync::mpsc;
 
 const STREAMS: u64 = 4;
@@ -31,7 +31,7 @@ const ROUNDS: usize = 5;
 
 fn engine(max_stall: Option<Micros>) -> EngineHandle {
     let (num_blocks, block_size) = (1_024, 16);
-    let mut model = model::load(&Source::Builtin, &LoadOptions::default()).expect("the embedded model").model;
+    let mut model = forebay_model::load(&Source::Builtin, &LoadOptions::default()).expect("the embedded model").model;
     model.allocate_kv(num_blocks, block_size).expect("memory");
     let scheduler = scheduler::Config {
         max_num_seqs: 16,
@@ -47,7 +47,7 @@ fn engine(max_stall: Option<Micros>) -> EngineHandle {
     let core = Core::new(Config { scheduler, num_blocks, block_size, multi_step_count: 1 }, Forward::new(model));
     let intake = intake::Config::default();
     let gate = Gate::new(intake.capacity);
-    let home = Home::new(HomeParts {
+    let state = LoopState::new(LoopParts {
         tuning: Tuning { intake, scheduler },
         thermal: Thresholds::default(),
         gate: gate.clone(),
@@ -56,19 +56,14 @@ fn engine(max_stall: Option<Micros>) -> EngineHandle {
         heartbeat: Arc::new(Heartbeat::default()),
     });
     let (sender, commands) = mpsc::channel(256);
-    tokio::spawn(run::run(core, home, commands));
+    tokio::spawn(run::run(core, state, commands));
     EngineHandle::new(sender, gate)
 }
 
 fn request(seq: u64, prompt: usize, max_tokens: i64) -> Request {
     let ids: Vec<i64> = (0..prompt as i64).map(|i| 5 + (i * 7 + seq as i64) % 300).collect();
-    let raw = RawRequest {
-        prompt: Prompt::Tokens(ids.clone()),
-        max_tokens: Some(max_tokens),
-        temperature: Some(0.0),
-        ignore_eos: true,
-        ..RawRequest::default()
-    };
+    let raw =
+        Parameters { max_tokens: Some(max_tokens), temperature: Some(0.0), ignore_eos: true, ..Parameters::default() };
     let limits = Limits::new(1_024, 320, 64);
     let tokens = ids.iter().map(|&id| id as u32).collect();
     let checked = raw.check(&limits, 0).expect("in range");

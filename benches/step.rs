@@ -5,8 +5,8 @@
 mod common;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use forebay::model::{self, LoadOptions, Model, Rows, Source};
-use forebay::step::StepBatch;
+use forebay_core::step::StepBatch;
+use forebay_model::{LoadOptions, Model, Rows, Source};
 
 use common::{BLOCK_SIZE, batch};
 
@@ -19,7 +19,7 @@ fn step(sequences: usize, start: usize, tokens: usize) -> StepBatch {
 }
 
 fn model(sequences: usize) -> Model {
-    let mut model = model::load(&Source::Builtin, &LoadOptions::default()).expect("the embedded model").model;
+    let mut model = forebay_model::load(&Source::Builtin, &LoadOptions::default()).expect("the embedded model").model;
     model.allocate_kv(sequences * BLOCKS_EACH, BLOCK_SIZE).expect("memory");
     model
 }

@@ -88,10 +88,12 @@ function group(name, title, about, say, changed) {
     }
   }
 
-  function field(key, value) {
+  // Kind, ends and help come from the server's table of settings.
+  function field(key, value, about = {}) {
     const id = `tune-${name}-${key}`;
-    const input = typeof value === "boolean" ? h("input", { id, name: key, type: "checkbox" }) : h("input", { id, name: key, type: "number", step: "any" });
-    return h("div", { class: "field" }, h("label", { for: id }, said(key)), input);
+    const number = { type: "number", step: about.kind === "whole" ? "1" : "any", min: about.min, max: about.max };
+    const input = h("input", { id, name: key, ...(typeof value === "boolean" ? { type: "checkbox" } : number) });
+    return h("div", { class: "field", title: about.help }, h("label", { for: id }, said(key)), input);
   }
 
   return {
@@ -108,7 +110,7 @@ function group(name, title, about, say, changed) {
         select.replaceChildren(...available.map((one) => h("option", { value: one }, said(one))));
       }
       const entries = Object.entries(known.parameters ?? {});
-      if (fields.children.length !== entries.length) fields.replaceChildren(...entries.map(([key, value]) => field(key, value)));
+      if (fields.children.length !== entries.length) fields.replaceChildren(...entries.map(([key, value]) => field(key, value, known.settings?.[key])));
       const untouched = new Set(dirty().map((input) => input.name));
       entries.forEach(([key, value], at) => {
         const input = fields.children[at].querySelector("input");

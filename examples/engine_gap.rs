@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use forebay::units::Micros;
+use forebay_core::units::Micros;
 
 mod rig;
 use rig::{CONTEXT, Engine, Setup, token};

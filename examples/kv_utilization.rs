@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
-use forebay::kv::BlockPool;
-use forebay::request::{Event, Limits, Priority, Prompt, RawRequest, Request};
-use forebay::scheduler::policy::PolicyConfig;
-use forebay::scheduler::{Config, Preemption, Scheduler, Speculative, StepPlan};
-use forebay::step::{Outcome, Sampled, StepOutput};
-use forebay::units::{Micros, SeqId};
+use forebay_core::kv::BlockPool;
+use forebay_core::request::{Event, Limits, Parameters, Priority, Request};
+use forebay_core::scheduler::policy::PolicyConfig;
+use forebay_core::scheduler::{Config, Preemption, Scheduler, Speculative, StepPlan};
+use forebay_core::step::{Outcome, Sampled, StepOutput};
+use forebay_core::units::{Micros, SeqId};
 use plotters::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -154,12 +154,7 @@ fn drawn(plan: &StepPlan) -> StepOutput {
 }
 
 fn request(seq: u64, job: &Job) -> Result<Request> {
-    let raw = RawRequest {
-        prompt: Prompt::Tokens(vec![5; job.prompt]),
-        max_tokens: Some(job.output as i64),
-        priority: job.priority,
-        ..RawRequest::default()
-    };
+    let raw = Parameters { max_tokens: Some(job.output as i64), priority: job.priority, ..Parameters::default() };
     let limits = Limits::new(MAX_MODEL_LEN as u32, 64, 8);
     let built = raw.check(&limits, 0)?.into_requests(vec![5; job.prompt], &[], &limits, || SeqId(seq))?;
     built.requests.into_iter().next().context("one request")

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use forebay::model::{self, KvDtype, LoadOptions, Rows, Source};
-use forebay::step::{BatchChunk, StepBatch};
-use forebay::units::{BlockId, SeqId};
+use forebay_core::step::{BatchChunk, StepBatch};
+use forebay_core::units::{BlockId, SeqId};
+use forebay_model::{KvDtype, LoadOptions, Rows, Source};
 
 const BLOCK_SIZE: usize = 32;
 /// Rows of a step, so that logits of a large vocabulary stay small.
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     let sequences = text.lines().map(sequence).collect::<Result<Vec<Vec<u32>>>>().context("not a token")?;
     let longest = sequences.iter().map(Vec::len).max().unwrap_or(0);
     let options = LoadOptions { kv_dtype: Some(KvDtype::F32), ..LoadOptions::default() };
-    let mut model = model::load(&Source::at(arguments.model), &options)?.model;
+    let mut model = forebay_model::load(&Source::at(arguments.model), &options)?.model;
     model.allocate_kv(longest.div_ceil(BLOCK_SIZE).max(1), BLOCK_SIZE)?;
     let mut out = BufWriter::new(File::create(&arguments.out).context("creating the output")?);
     for sequence in &sequences {

@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use clap::Parser;
-use forebay::model::{self, LoadOptions, Model, Rows, Source};
-use forebay::step::{BatchChunk, StepBatch};
-use forebay::units::{BlockId, SeqId};
+use forebay_core::step::{BatchChunk, StepBatch};
+use forebay_core::units::{BlockId, SeqId};
+use forebay_model::{LoadOptions, Model, Rows, Source};
 use plotters::prelude::*;
 
 const BLOCK_SIZE: usize = 32;
@@ -39,7 +39,7 @@ type Curves = Vec<(usize, Vec<(usize, f64)>)>;
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let source = arguments.model.clone().map_or(Source::Builtin, Source::Gguf);
-    let mut model = model::load(&source, &LoadOptions::default())?.model;
+    let mut model = forebay_model::load(&source, &LoadOptions::default())?.model;
     let blocks_each = arguments.context.div_ceil(BLOCK_SIZE);
     model.allocate_kv(BATCHES[BATCHES.len() - 1] * blocks_each, BLOCK_SIZE)?;
     let mut curves: Curves = Vec::new();

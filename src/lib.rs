@@ -1,49 +1,20 @@
-//! Forebay: an OpenAI-compatible inference server. One request's journey, in reading order:
+//! Forebay's server: an OpenAI-compatible inference server over the crates of this workspace (ARCHITECTURE.md).
 //!
-//! `api` parses JSON into a [`request::RawRequest`]; `generate` renders, tokenises and checks it into one
-//! [`request::Request`] per choice; `workers` picks an engine loop (or `api` relays the request to another server); the loop's inbox queues them in `intake`; between two steps the core admits them to
-//! the `scheduler`, which takes blocks from `kv` and plans token ranges; `model` runs the packed batch in
-//! `spawn_blocking`; `grammar` says which tokens may come; `sampling` draws; events flow back to `generate`, which makes text, and `api` frames it.
+//! One request's journey: [`api`] parses JSON into a [`generate::RawRequest`]; [`generate`] renders, tokenises and checks it
+//! into one `forebay_core::request::Request` per choice; `forebay_engine::workers` picks an engine loop (or [`api`] relays the
+//! request to another server); the loop's turn queues it and plans steps, the model computes them in `spawn_blocking`; events
+//! flow back to [`generate`], which makes text, and [`api`] frames it.
 //!
-//! Before all of it `keys` says who may ask, and how much. Beside it `jobs` asks the same routes for the lines of batches, and `store` keeps what outlives the process.
-#![deny(unsafe_code)]
-
-pub mod clock;
-pub mod report;
-pub mod request;
-pub mod step;
-pub mod units;
+//! [`config`] joins the crates' tables of settings, [`app`] builds a server of them and ends it in order, [`client`] is a client
+//! and load generator for such servers.
 
 pub mod app;
 pub mod config;
-pub mod jobs;
-pub mod keys;
 pub mod probe;
 
 pub mod api;
 #[cfg(any(feature = "capi", test))]
 pub mod ffi;
 pub mod generate;
-pub mod text;
-
-pub mod workers;
-
-pub mod engine;
-pub mod grammar;
-pub mod intake;
-pub mod kv;
-#[cfg(feature = "kv-events")]
-pub mod kv_events;
-pub mod sampling;
-pub mod scheduler;
-
-pub mod kernels;
-pub mod model;
-
-pub mod metrics;
 
 pub mod client;
-mod https;
-pub mod sim;
-pub mod store;
-pub mod telemetry;

@@ -2,10 +2,10 @@
 //!
 //! A test binary of its own: the allocator is the process's, and whatever ran beside would be counted, too.
 
-#[path = "it/checkpoint.rs"]
+#[path = "it/support/checkpoint.rs"]
 #[allow(dead_code)] // as below
 mod checkpoint;
-#[path = "it/gguf_file.rs"]
+#[path = "it/support/gguf_file.rs"]
 #[allow(dead_code)] // what else it can write is for the tests of lies
 mod gguf_file;
 
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::GgmlDType;
 use checkpoint::Checkpoint;
-use forebay::engine::executor::Executor;
-use forebay::engine::forward::Forward;
-use forebay::model::{self, LoadOptions, Model, Rows, Source};
-use forebay::request::{Limits, Prompt, RawRequest};
-use forebay::step::{BatchChunk, StepBatch};
-use forebay::units::{BlockId, SeqId};
+use forebay_core::request::{Limits, Parameters};
+use forebay_core::step::{BatchChunk, StepBatch};
+use forebay_core::units::{BlockId, SeqId};
+use forebay_engine::forward::Forward;
+use forebay_model::{LoadOptions, Model, Rows, Source};
+use forebay_turn::executor::Executor;
 use gguf_file::GgufFile;
 use serde_json::json;
 
@@ -107,7 +107,7 @@ fn check(name: &str, due: impl Fn(usize) -> usize, mut step: impl FnMut(&StepBat
 }
 
 fn load(source: &Source) -> Model {
-    let mut model = model::load(source, &LoadOptions::default()).expect("a model").model;
+    let mut model = forebay_model::load(source, &LoadOptions::default()).expect("a model").model;
     model.allocate_kv(BATCHES[BATCHES.len() - 1] * BLOCKS, BLOCK_SIZE).expect("memory for the cache");
     model
 }
@@ -126,7 +126,7 @@ fn packed(packing: GgmlDType) -> Model {
 }
 
 /// Greedy, or drawn by all filters.
-fn executor(model: Model, raw: &RawRequest) -> Forward {
+fn executor(model: Model, raw: &Parameters) -> Forward {
     let mut forward = Forward::new(model);
     let limits = Limits::new(1_024, 320, 64);
     for seq in 0..BATCHES[BATCHES.len() - 1] {
@@ -162,14 +162,9 @@ fn steps_allocate_nothing_once_their_buffers_have_grown() {
         of_model(golden, load(&Source::Folder(folder)));
     }
     let model = of_model("the embedded model", load(&Source::Builtin));
-    let greedy = RawRequest {
-        prompt: Prompt::Tokens(vec![1; 8]),
-        max_tokens: Some(500),
-        temperature: Some(0.0),
-        ..RawRequest::default()
-    };
+    let greedy = Parameters { max_tokens: Some(500), temperature: Some(0.0), ..Parameters::default() };
     let drawn =
-        RawRequest { temperature: Some(1.0), top_k: Some(200), top_p: Some(0.9), min_p: Some(0.001), ..greedy.clone() };
+        Parameters { temperature: Some(1.0), top_k: Some(200), top_p: Some(0.9), min_p: Some(0.001), ..greedy.clone() };
     for (name, raw, model) in [("greedy", greedy, model), ("drawn", drawn, load(&Source::Builtin))] {
         let mut forward = executor(model, &raw);
         check(name, |_| 1, |step| assert!(!forward.run(step).expect("a step").outcomes.is_empty()));

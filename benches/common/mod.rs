@@ -1,7 +1,7 @@
 //! What the benches share.
 
-use forebay::step::{BatchChunk, StepBatch};
-use forebay::units::{BlockId, SeqId};
+use forebay_core::step::{BatchChunk, StepBatch};
+use forebay_core::units::{BlockId, SeqId};
 
 pub const BLOCK_SIZE: usize = 32;
 

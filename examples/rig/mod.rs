@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail};
-use forebay::clock::Clock;
-use forebay::engine::control::Tuning;
-use forebay::engine::core::{Config, Core};
-use forebay::engine::forward::Forward;
-use forebay::engine::heartbeat::Heartbeat;
-use forebay::engine::home::{Home, HomeParts};
-use forebay::engine::permit::Gate;
-use forebay::engine::{EngineHandle, run};
-use forebay::intake::{self, Capacity};
-use forebay::metrics::Metrics;
-use forebay::model::{self, LoadOptions, Source};
-use forebay::request::{Event, Limits, Prompt, RawRequest};
-use forebay::scheduler::policy::PolicyConfig;
-use forebay::scheduler::thermal::Thresholds;
-use forebay::scheduler::{self, Preemption, Speculative};
-use forebay::units::SeqId;
+use forebay_clock::Clock;
+use forebay_core::intake::{self, Capacity};
+use forebay_core::request::{Event, Limits, Parameters};
+use forebay_core::scheduler::policy::PolicyConfig;
+use forebay_core::scheduler::thermal::Thresholds;
+use forebay_core::scheduler::{self, Preemption, Speculative};
+use forebay_core::units::SeqId;
+use forebay_engine::forward::Forward;
+use forebay_engine::heartbeat::Heartbeat;
+use forebay_engine::loop_state::{LoopParts, LoopState};
+use forebay_engine::metrics::Metrics;
+use forebay_engine::permit::Gate;
+use forebay_engine::{EngineHandle, run};
+use forebay_model::{LoadOptions, Source};
+use forebay_turn::control::Tuning;
+use forebay_turn::core::{Config, Core};
 use tokio::sync::mpsc;
 
 const BLOCK_SIZE: usize = 32;
@@ -42,7 +42,7 @@ pub struct Engine {
 /// Over a GGUF file, or the embedded model.
 pub fn start(file: Option<&Path>, setup: Setup) -> Result<Engine> {
     let source = file.map_or(Source::Builtin, |path| Source::Gguf(path.to_path_buf()));
-    let mut model = model::load(&source, &LoadOptions::default())?.model;
+    let mut model = forebay_model::load(&source, &LoadOptions::default())?.model;
     let num_blocks = setup.seats * CONTEXT / BLOCK_SIZE;
     model.allocate_kv(num_blocks, BLOCK_SIZE)?;
     let scheduler = scheduler::Config {
@@ -60,7 +60,7 @@ pub fn start(file: Option<&Path>, setup: Setup) -> Result<Engine> {
         Core::new(Config { scheduler, num_blocks, block_size: BLOCK_SIZE, multi_step_count: 1 }, Forward::new(model));
     let capacity = Capacity { requests: setup.queue, tokens: 1 << 30 };
     let gate = Gate::new(capacity);
-    let home = Home::new(HomeParts {
+    let state = LoopState::new(LoopParts {
         tuning: Tuning { intake: intake::Config { capacity, ..intake::Config::default() }, scheduler },
         thermal: Thresholds::default(),
         gate: gate.clone(),
@@ -71,19 +71,18 @@ pub fn start(file: Option<&Path>, setup: Setup) -> Result<Engine> {
     .overlapping(setup.overlap);
     let (sender, commands) = mpsc::channel(256);
     let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_time().build()?;
-    let thread = std::thread::spawn(move || drop(runtime.block_on(run::run(core, home, commands))));
+    let thread = std::thread::spawn(move || drop(runtime.block_on(run::run(core, state, commands))));
     Ok(Engine { handle: EngineHandle::new(sender, gate), thread })
 }
 
 impl Engine {
     /// A greedy request with a prompt of its own.
     pub async fn submit(&self, id: usize, max_tokens: usize) -> Result<mpsc::Receiver<Event>> {
-        let raw = RawRequest {
-            prompt: Prompt::Tokens(vec![7; PROMPT]),
+        let raw = Parameters {
             max_tokens: Some(max_tokens as i64),
             temperature: Some(0.0),
             ignore_eos: true,
-            ..RawRequest::default()
+            ..Parameters::default()
         };
         let limits = Limits::new(CONTEXT as u32, 2_048, 8);
         let prompt = (0..PROMPT).map(|at| (300 + (id * 31 + at * 17) % 1_500) as u32).collect();

@@ -18,11 +18,13 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::accompanied::{Companion, accompanied};
-use super::{Front, metrics};
-use crate::keys::{Account, Admission, Holder, Level, Levels, Refused, Role};
-use crate::metrics::Route;
-use crate::request::{Priority, RequestError};
+use crate::api::Front;
+use crate::api::guarded_body::{BodyGuard, with_guard};
+use crate::api::refused::refused;
+use crate::api::request_metrics::route;
+use forebay_core::request::{Priority, RequestError};
+use forebay_engine::metrics::Route;
+use forebay_store::keys::{Account, Admission, Holder, Level, Levels, Refused, Role};
 
 /// What a path needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,10 +138,10 @@ pub async fn layer(Extract(front): Extract<Front>, mut request: Request, next: N
         Ok(Some(admission)) => {
             let mut response = next.run(request).await;
             tell(response.headers_mut(), &admission.seat.levels);
-            accompanied(response, admission)
+            with_guard(response, admission)
         }
         Err(Refused { error, levels }) => {
-            let mut response = super::refused(request.uri().path(), error);
+            let mut response = refused(request.uri().path(), error);
             tell(response.headers_mut(), &levels);
             response
         }
@@ -178,7 +180,7 @@ fn admit(front: &Front, request: &mut Request) -> Result<Option<Admission>, Refu
 
 /// What a model works for, and for that counts against a key's limits. What nobody knows may be an upstream's.
 fn billed(method: &Method, path: &str) -> Option<Route> {
-    let route = metrics::route(path);
+    let route = route(path);
     let works = match route {
         Route::Completions
         | Route::Chat
@@ -249,7 +251,7 @@ fn spelled(duration: Duration) -> String {
 }
 
 /// Its request counts as running until the answer has been sent or given up.
-impl Companion for Admission {}
+impl BodyGuard for Admission {}
 
 #[cfg(test)]
 mod tests {

@@ -1,21 +1,23 @@
 //! Keys in front of the whole router: every route of the document, limits, and what is charged to whom.
 
+use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use axum::routing::get;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use super::access::{Class, class};
-use super::openapi::DOCUMENT;
-use super::testing::{Answer, Scene, answer, get_request, json_post, raw, read, submitted};
 use super::*;
-use crate::jobs::Ask;
-use crate::keys::testing::with_spool;
-use crate::keys::{Minted, NewKey, Role, Roles, Spool};
-use crate::request::{Event, FinishReason, Priority, Weight};
-use crate::store::{Grouping, UsageQuery, UsageRow, UsageSum};
-use crate::units::Micros;
+use crate::api::access::{Class, class};
+use crate::api::openapi::DOCUMENT;
+use crate::api::routes::layered;
+use crate::api::testing::{Answer, Scene, answer, get_request, json_post, raw, read, submitted};
+use forebay_core::request::{Event, FinishReason, Priority, Weight};
+use forebay_core::units::Micros;
+use forebay_store::jobs::Ask;
+use forebay_store::keys::testing::with_spool;
+use forebay_store::keys::{Minted, NewKey, Role, Roles, Spool};
+use forebay_store::{Grouping, UsageQuery, UsageRow, UsageSum};
 
 /// A scene that asks for keys, and the keys.
 async fn guarded(wanted: &[NewKey]) -> (Scene, Vec<Minted>) {
@@ -283,7 +285,7 @@ async fn a_stream_holds_its_place_until_its_body_ends() {
     assert_eq!(again.status, 400, "it is let in");
 }
 
-fn ends(group: &[crate::engine::command::Submission]) {
+fn ends(group: &[forebay_engine::command::Submission]) {
     group[0].events.try_send(Event::Finished(FinishReason::Length)).unwrap();
 }
 

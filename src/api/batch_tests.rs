@@ -4,9 +4,9 @@ use axum::body::Body;
 use axum::http::{Method, Request};
 use serde_json::{Value, json};
 
-use super::openapi::tests::check_answer;
-use super::testing::{Answer, Scene, get_request, json_post};
-use crate::store::{Config, Location, Store};
+use crate::api::openapi::tests::{check_answer, check_operation};
+use crate::api::testing::{Answer, Scene, get_request, json_post};
+use forebay_store::{Config, Location, Store};
 
 const LINE: &str =
     r#"{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x", "max_tokens": 3}}"#;
@@ -66,6 +66,21 @@ async fn a_file_comes_back_as_it_was_sent() {
     });
     assert_eq!(file, expected);
     assert_eq!(scene.send(get_request(&format!("/v1/files/{id}"))).await.json(), file);
+    let text = |answer: Answer| String::from_utf8(answer.body.to_vec()).unwrap();
+    let written = format!(
+        "{{\"id\":\"{id}\",\"object\":\"file\",\"bytes\":{},\"created_at\":1700000000,\"expires_at\":null,\
+         \"filename\":\"in.jsonl\",\"purpose\":\"batch\",\"status\":\"processed\",\"status_details\":null}}",
+        content.len()
+    );
+    assert_eq!(text(scene.send(get_request(&format!("/v1/files/{id}"))).await), written);
+    let list = scene.send(get_request("/v1/files")).await;
+    check_operation("get", "/v1/files", "application/json", &list.json());
+    assert_eq!(
+        text(list),
+        format!(
+            "{{\"object\":\"list\",\"data\":[{written}],\"first_id\":\"{id}\",\"last_id\":\"{id}\",\"has_more\":false}}"
+        )
+    );
     let read = scene.send(get_request(&format!("/files/{id}/content"))).await;
     assert_eq!(
         (read.body.as_ref(), &read.headers["x-content-type-options"]),
@@ -90,7 +105,7 @@ async fn the_fields_of_a_form_come_in_any_order() {
     ];
     let file = scene.send(form(&fields)).await.json();
     assert_eq!((&file["filename"], &file["expires_at"]), (&json!("../../etc/passwd"), &json!(1_700_003_600)));
-    scene.state.clock.advance(crate::units::Micros::from_millis(3_600_000));
+    scene.state.clock.advance(forebay_core::units::Micros::from_millis(3_600_000));
     let path = format!("/v1/files/{}", file["id"].as_str().unwrap());
     check(&scene.send(get_request(&path)).await, 404, "not_found", None, "no such file");
 }
@@ -157,7 +172,7 @@ async fn lists_have_pages_and_refuse_what_they_do_not_know() {
     let mut scene = Scene::new();
     let mut ids = Vec::new();
     for _ in 0..3 {
-        scene.state.clock.advance(crate::units::Micros::from_millis(1));
+        scene.state.clock.advance(forebay_core::units::Micros::from_millis(1));
         ids.push(uploaded(&mut scene, LINE).await["id"].clone());
     }
     let list = scene.send(get_request("/v1/files?limit=2&purpose=batch&order=asc")).await.json();
@@ -197,6 +212,15 @@ async fn a_batch_begins_with_its_validation() {
     assert_eq!(batch["request_counts"], json!({"total": 0, "completed": 0, "failed": 0}));
     assert_eq!(scene.send(get_request(&format!("/v1/batches/{id}"))).await.json(), batch);
     assert_eq!(scene.send(get_request("/v1/batches")).await.json()["data"], json!([batch]));
+    let written = scene.send(get_request(&format!("/v1/batches/{id}"))).await;
+    let told = format!(
+        "{{\"id\":\"{id}\",\"object\":\"batch\",\"endpoint\":\"/v1/completions\",\"errors\":null,\"input_file_id\":{file},\
+         \"completion_window\":\"24h\",\"status\":\"validating\",\"output_file_id\":null,\"error_file_id\":null,\
+         \"created_at\":1700000000,\"in_progress_at\":null,\"expires_at\":1700086400,\"finalizing_at\":null,\
+         \"completed_at\":null,\"failed_at\":null,\"expired_at\":null,\"cancelling_at\":null,\"cancelled_at\":null,\
+         \"request_counts\":{{\"total\":0,\"completed\":0,\"failed\":0}},\"metadata\":{{\"job\":\"ü\"}}}}"
+    );
+    assert_eq!(String::from_utf8(written.body.to_vec()).unwrap(), told);
     for _ in 0..2 {
         let cancelled = scene.send(request(Method::POST, &format!("/v1/batches/{id}/cancel"))).await.json();
         assert_eq!((&cancelled["status"], &cancelled["cancelling_at"]), (&json!("cancelling"), &json!(1_700_000_000)));
@@ -204,13 +228,29 @@ async fn a_batch_begins_with_its_validation() {
     scene
         .state
         .store
-        .close_batch(&scene.state.store.batch(id).await.unwrap().unwrap(), crate::store::BatchStatus::Cancelled, 1)
+        .close_batch(&scene.state.store.batch(id).await.unwrap().unwrap(), forebay_store::BatchStatus::Cancelled, 1)
         .await
         .unwrap();
     assert_eq!(
         scene.send(request(Method::POST, &format!("/v1/batches/{id}/cancel"))).await.json()["status"],
         "cancelled"
     );
+}
+
+#[tokio::test]
+async fn a_failed_batch_says_what_is_wrong_with_its_file() {
+    let mut scene = Scene::new();
+    let file = uploaded(&mut scene, LINE).await["id"].clone();
+    let asked = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"});
+    let batch = scene.send(json_post("/v1/batches", &asked)).await.json();
+    let id = batch["id"].as_str().unwrap();
+    let errors = r#"{"object":"list","data":[{"code":"invalid_json_line","message":"ü","param":null,"line":3}]}"#;
+    scene.state.store.fail_batch(id, errors, 1_700_000_001_000).await.unwrap();
+    let failed = scene.send(get_request(&format!("/v1/batches/{id}"))).await;
+    check_operation("get", "/v1/batches/{id}", "application/json", &failed.json());
+    assert_eq!((&failed.json()["status"], &failed.json()["failed_at"]), (&json!("failed"), &json!(1_700_000_001)));
+    let text = std::str::from_utf8(&failed.body).unwrap();
+    assert!(text.contains(&format!("\"errors\":{errors},")), "{text}");
 }
 
 #[tokio::test]
@@ -277,7 +317,7 @@ async fn the_operators_changes_can_be_read_back() {
     let list = scene.send(get_request("/admin/audit")).await.json();
     assert_eq!(list["data"], json!([]));
     let entry =
-        crate::store::AuditEntry::new(1_700_000_000_500, "me at 127.0.0.1:5", "policy", "fair", "latency_first");
+        forebay_store::AuditEntry::new(1_700_000_000_500, "me at 127.0.0.1:5", "policy", "fair", "latency_first");
     scene.state.store.record(std::slice::from_ref(&entry)).await.unwrap();
     let list = scene.send(get_request("/admin/audit?limit=1")).await.json();
     let expected = json!({

@@ -2,9 +2,10 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 /// How a client meets an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,14 +176,28 @@ pub fn face(error: &RequestError) -> Face {
     }
 }
 
-/// The body of an error response and of an error frame in a stream.
-pub fn object(error: &RequestError) -> Value {
-    let face = face(error);
-    object_of(&error.to_string(), face.kind, face.param.as_deref(), face.code)
+/// Every error but those of `/v1/messages` has this body; `docs/errors.md` lists them.
+#[derive(Serialize, ToSchema)]
+pub struct ErrorAnswer {
+    pub error: ErrorObject,
 }
 
-fn object_of(message: &str, kind: &str, param: Option<&str>, code: &str) -> Value {
-    json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
+/// OpenAI's error object.
+#[derive(Serialize, ToSchema)]
+pub struct ErrorObject {
+    message: String,
+    #[schema(example = "invalid_request_error")]
+    r#type: &'static str,
+    /// The field that is wrong.
+    param: Option<String>,
+    #[schema(example = "invalid_value")]
+    code: &'static str,
+}
+
+/// The body of an error response and of an error frame in a stream.
+pub fn object(error: &RequestError) -> ErrorAnswer {
+    let Face { kind, param, code, .. } = face(error);
+    ErrorAnswer { error: ErrorObject { message: error.to_string(), r#type: kind, param, code } }
 }
 
 /// The code of an error response, for the layer that counts them.
@@ -206,7 +221,7 @@ impl IntoResponse for ApiError {
 }
 
 /// The answer to a request that failed: what the table says, around `body`.
-pub fn respond(error: &RequestError, body: Value) -> Response {
+pub fn respond(error: &RequestError, body: impl Serialize) -> Response {
     let face = face(error);
     let mut response = (face.status, axum::Json(body)).into_response();
     let headers = response.headers_mut();
@@ -228,6 +243,8 @@ pub fn respond(error: &RequestError, body: Value) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn all() -> Vec<(RequestError, u16, &'static str)> {

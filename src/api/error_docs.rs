@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::mem::discriminant;
 
-use super::error::{Retry, face, object};
-use crate::request::RequestError;
+use crate::api::error::{Retry, face, object};
+use forebay_core::request::RequestError;
 
 /// One of each variant, with values as a client meets them, and when it happens.
 pub fn examples() -> Vec<(RequestError, &'static str)> {
@@ -163,7 +163,7 @@ fn document() -> String {
          ## Bodies\n\n```json\n",
     );
     for (error, _) in examples() {
-        writeln!(out, "{}", object(&error)).unwrap();
+        writeln!(out, "{}", serde_json::to_string(&object(&error)).unwrap()).unwrap();
     }
     out + "```\n"
 }
@@ -181,7 +181,7 @@ fn the_document_is_the_table() {
 
 #[test]
 fn every_variant_is_in_the_table_once() {
-    let variants = include_str!("../request/error.rs").matches("#[error(").count();
+    let variants = include_str!("../../crates/core/src/request/error.rs").matches("#[error(").count();
     let examples = examples();
     assert_eq!(examples.len(), variants);
     for (index, (error, _)) in examples.iter().enumerate() {

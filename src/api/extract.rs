@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use http_body_util::BodyExt;
 use serde_json::{Map, Value};
 
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 /// What a body may cost.
 #[derive(Clone, Copy, Debug)]

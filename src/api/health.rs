@@ -8,12 +8,12 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::error::ApiError;
-use super::openapi::shapes::errors::ErrorAnswer;
-use crate::request::RequestError;
-use crate::workers::{Pool, Unready};
+use crate::api::error::{ApiError, ErrorAnswer};
+use forebay_core::request::RequestError;
+use forebay_engine::workers::{Pool, Unready};
 
 /// What readiness depends on.
 pub struct Health {
@@ -75,17 +75,28 @@ pub async fn layer(State(health): State<Arc<Health>>, request: Request, next: Ne
     response
 }
 
+/// What a probe hears where all is well.
+#[derive(Serialize, ToSchema)]
+pub struct HealthAnswer {
+    /// `ok`.
+    status: &'static str,
+}
+
+impl HealthAnswer {
+    const OK: HealthAnswer = HealthAnswer { status: "ok" };
+}
+
 /// The process answers.
-#[utoipa::path(get, path = "/health/live", operation_id = "live", tag = "probes", responses((status = 200, description = "`{\"status\": \"ok\"}`", body = serde_json::Value)))]
-pub async fn live() -> Response {
-    Json(json!({"status": "ok"})).into_response()
+#[utoipa::path(get, path = "/health/live", operation_id = "live", tag = "probes", responses((status = 200, description = "`{\"status\": \"ok\"}`", body = HealthAnswer)))]
+pub async fn live() -> Json<HealthAnswer> {
+    Json(HealthAnswer::OK)
 }
 
 /// Requests will be served.
-#[utoipa::path(get, path = "/health/ready", operation_id = "ready_now", tag = "probes", responses((status = 200, description = "`{\"status\": \"ok\"}`", body = serde_json::Value), (status = 503, description = "Not yet, or no longer", body = ErrorAnswer)))]
+#[utoipa::path(get, path = "/health/ready", operation_id = "ready_now", tag = "probes", responses((status = 200, description = "`{\"status\": \"ok\"}`", body = HealthAnswer), (status = 503, description = "Not yet, or no longer", body = ErrorAnswer)))]
 pub async fn ready(State(health): State<Arc<Health>>) -> Response {
     match health.ready() {
-        Ok(()) => Json(json!({"status": "ok"})).into_response(),
+        Ok(()) => Json(HealthAnswer::OK).into_response(),
         Err(why) => why.into_response(),
     }
 }
@@ -107,12 +118,12 @@ impl IntoResponse for NotReady {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
-    use crate::engine::EngineHandle;
-    use crate::engine::heartbeat::Heartbeat;
-    use crate::engine::permit::Gate;
-    use crate::metrics::Metrics;
-    use crate::units::Micros;
+    use forebay_clock::Clock;
+    use forebay_core::units::Micros;
+    use forebay_engine::EngineHandle;
+    use forebay_engine::heartbeat::Heartbeat;
+    use forebay_engine::metrics::Metrics;
+    use forebay_engine::permit::Gate;
 
     #[test]
     fn readiness_follows_loading_the_heartbeat_and_draining() {

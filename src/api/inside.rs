@@ -9,9 +9,9 @@ use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
-use super::access::Inside;
-use crate::jobs::{Answered, Answerer, Ask};
-use crate::request::Priority;
+use crate::api::access::Inside;
+use forebay_core::request::Priority;
+use forebay_store::jobs::{Answered, Answerer, Ask};
 
 /// Asks `router`, in the lowest class.
 pub fn answerer(router: Router) -> Answerer {
@@ -48,6 +48,7 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
 }
 
 fn failed() -> Answered {
-    let body = super::error::object(&crate::request::RequestError::Internal).to_string();
+    let internal = super::error::object(&forebay_core::request::RequestError::Internal);
+    let body = serde_json::to_string(&internal).unwrap_or_default();
     Answered { status: 500, request_id: String::new(), retry_after_s: None, body }
 }

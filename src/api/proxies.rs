@@ -4,16 +4,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{Request, State as Extract};
-use axum::http::HeaderValue;
-use axum::middleware::Next;
-use axum::response::Response;
 use ipnet::IpNet;
 
-use super::admin::Peer;
-use super::openai::head::strict;
-use super::{Front, refused};
-use crate::request::{Priority, RequestError};
+use forebay_core::request::Priority;
 
 /// Whom the fair share counts a request for, as llm-d names it, and as the Gateway API Inference Extension did before.
 pub const FAIRNESS_IDS: [&str; 2] = ["x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];
@@ -22,8 +15,6 @@ pub const OBJECTIVES: [&str; 2] = ["x-llm-d-inference-objective", "x-gateway-inf
 /// Milliseconds until its first token, and for each one after.
 pub const SLO_TTFT: &str = "x-llm-d-slo-ttft-ms";
 pub const SLO_TPOT: &str = "x-llm-d-slo-tpot-ms";
-
-const IGNORED: &str = "x-ignored-params";
 
 /// Who may speak for others, and what their words mean.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +25,7 @@ pub struct Proxies {
 }
 
 impl Proxies {
-    fn trust(&self, peer: IpAddr) -> bool {
+    pub fn trust(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.trusted.iter().any(|network| network.contains(&peer))
     }
@@ -43,37 +34,6 @@ impl Proxies {
     pub fn priority(&self, objective: &str) -> Option<Priority> {
         let told = self.objectives.iter().find(|(name, _)| name == objective).map(|(_, priority)| *priority);
         told.or_else(|| Priority::from_name(objective))
-    }
-}
-
-pub async fn layer(Extract(front): Extract<Front>, mut request: Request, next: Next) -> Response {
-    // Without a peer it comes from inside this process, by the socket from a process of this machine that may open it.
-    let trusted = match request.extensions().get::<Peer>() {
-        None | Some(Peer::Socket) => true,
-        Some(Peer::Address(peer)) => front.proxies.trust(peer.ip()),
-    };
-    if trusted {
-        return next.run(request).await;
-    }
-    let names = FAIRNESS_IDS.into_iter().chain(OBJECTIVES).chain([SLO_TTFT, SLO_TPOT]);
-    let taken: Vec<&str> = names.filter(|name| request.headers_mut().remove(*name).is_some()).collect();
-    let Some(first) = taken.first() else { return next.run(request).await };
-    // What is wrong with the wish for strictness is said by whoever reads the rest of the head.
-    if strict(request.uri(), request.headers()).unwrap_or(false) {
-        let message = "it counts only from server.trusted_proxies, and strict was asked for".to_owned();
-        return refused(request.uri().path(), RequestError::Unsupported { param: (*first).to_owned(), message });
-    }
-    let mut response = next.run(request).await;
-    name(&mut response, &taken);
-    response
-}
-
-/// Adds to what the handler named.
-fn name(response: &mut Response, taken: &[&str]) {
-    let before = response.headers().get(IGNORED).and_then(|value| value.to_str().ok());
-    let all: Vec<&str> = before.into_iter().chain(taken.iter().copied()).collect();
-    if let Ok(value) = HeaderValue::try_from(all.join(",")) {
-        response.headers_mut().insert(IGNORED, value);
     }
 }
 

@@ -17,10 +17,10 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::{error, sse};
-use crate::clock::Clock;
-use crate::request::RequestError;
-use crate::units::Micros;
+use crate::api::{error, sse};
+use forebay_clock::Clock;
+use forebay_core::request::RequestError;
+use forebay_core::units::Micros;
 
 /// Of the payloads that one stream keeps; beyond it the oldest are gone.
 const MAX_BYTES: usize = 4 << 20;

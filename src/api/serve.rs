@@ -24,9 +24,9 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tower::ServiceExt;
 use tower::util::MapRequest;
 
-use super::access::Door;
-use super::admin::Peer;
-use super::entrance::{Arrival, Entrance, Stream};
+use crate::api::access::Door;
+use crate::api::listener::{Arrival, Listener, Stream};
+use crate::api::peer::Peer;
 
 /// How patient the loop is.
 #[derive(Clone, Copy, Debug)]
@@ -60,12 +60,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Serves until `shutdown` completes, then stops accepting, lets requests under way finish within the drain timeout, and
 /// drops the rest. Dropping this future drops every connection at once.
 pub async fn serve(
-    entrance: impl Into<Entrance>,
+    listener: impl Into<Listener>,
     router: Router,
     config: ServeConfig,
     shutdown: impl Future<Output = ()>,
 ) {
-    let entrance = entrance.into();
+    let listener = listener.into();
     let mut shutdown = pin!(shutdown);
     let seats = Arc::new(Semaphore::new(config.max_connections));
     let graceful = GracefulShutdown::new();
@@ -76,10 +76,10 @@ pub async fn serve(
             () = &mut shutdown => break,
             // Reaps ended connections, so that the set stays small.
             Some(_) = connections.join_next() => continue,
-            accepted = accept(&entrance, &seats) => accepted,
+            accepted = accept(&listener, &seats) => accepted,
         };
         if let Some((arrival, peer, seat)) = accepted {
-            let (watcher, router, from) = (graceful.watcher(), router.clone(), Origin { peer, door: entrance.door });
+            let (watcher, router, from) = (graceful.watcher(), router.clone(), Origin { peer, door: listener.door });
             connections.spawn(async move {
                 // Errors are the client's: it left, was too slow or sent no HTTP, or no TLS.
                 match timeout(config.header_timeout, arrival.open()).await {
@@ -95,7 +95,7 @@ pub async fn serve(
             });
         }
     }
-    drop(entrance);
+    drop(listener);
     if timeout(config.drain_timeout, graceful.shutdown()).await.is_err() {
         tracing::warn!(event = "drain_timeout", connections = connections.len(), "connections dropped");
     }
@@ -103,10 +103,10 @@ pub async fn serve(
 }
 
 /// The next connection and its seat. `None` when accepting failed. Cancel safe.
-async fn accept(entrance: &Entrance, seats: &Arc<Semaphore>) -> Option<(Arrival, Peer, impl Send + 'static)> {
+async fn accept(listener: &Listener, seats: &Arc<Semaphore>) -> Option<(Arrival, Peer, impl Send + 'static)> {
     // The semaphore is never closed.
     let seat = seats.clone().acquire_owned().await.ok()?;
-    match entrance.accept().await {
+    match listener.accept().await {
         Ok((arrival, peer)) => Some((arrival, peer, seat)),
         Err(error) if ended_before_accept(&error) => None,
         Err(error) => {

@@ -7,7 +7,7 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::Stream;
-use serde_json::Value;
+use serde::Serialize;
 
 /// Often enough for proxies that close silent connections after a minute.
 const PING: Duration = Duration::from_secs(15);
@@ -28,8 +28,9 @@ fn pinging(frames: impl Stream<Item = Event> + Send + 'static, every: Duration) 
 }
 
 /// One object as a payload. JSON has no line breaks, so it is one `data:` line.
-pub fn data(object: &Value) -> String {
-    object.to_string()
+pub fn data(object: &impl Serialize) -> String {
+    // Our answers are structs and objects with names that are text, which always can be written.
+    serde_json::to_string(object).unwrap_or_default()
 }
 
 /// The openai package for Node compares with exactly this.

@@ -5,23 +5,27 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
+use axum::response::Response;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tower::ServiceExt;
 
 use super::*;
-use crate::engine::EngineHandle;
-use crate::engine::command::{Accepted, EngineCommand, Submission};
-use crate::engine::heartbeat::Heartbeat;
-use crate::engine::permit::Gate;
-use crate::generate::{Embeddings, GeneratorParts, GrammarConfig};
-use crate::intake::Capacity;
-use crate::request::{Event, FinishReason, Limits};
-use crate::step::{Logprobs, Sampled};
-use crate::store::{self, Store};
-use crate::text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
-use crate::units::TokenId;
+use crate::generate::{Embeddings, Generator, GeneratorParts};
+use forebay_clock::Clock;
+use forebay_core::intake::Capacity;
+use forebay_core::request::{Event, FinishReason, Limits};
+use forebay_core::step::{Logprobs, Sampled};
+use forebay_core::units::TokenId;
+use forebay_engine::EngineHandle;
+use forebay_engine::command::{Accepted, EngineCommand, Submission};
+use forebay_engine::heartbeat::Heartbeat;
+use forebay_engine::metrics::Metrics;
+use forebay_engine::permit::Gate;
+use forebay_engine::workers::Pool;
+use forebay_store::Store;
+use forebay_text::{ChatTemplate, ParserChoices, Tokenizer, fixtures};
 
 pub const CONTEXT: u32 = 64;
 
@@ -70,7 +74,7 @@ impl Scene {
             aliases: vec!["tiny".into()],
             adapters: Vec::new(),
             parsers: ParserChoices::default(),
-            grammars: GrammarConfig::default(),
+            grammars: forebay_text::grammar::GrammarConfig::default(),
             embeddings: Embeddings { width: 4, ..Embeddings::default() },
         });
         let health = Health::new(workers.clone());
@@ -85,7 +89,7 @@ impl Scene {
             admin: Access::Any,
             keys: None,
             origins: None,
-            store: Store::new(store::Config::memory()),
+            store: Store::new(forebay_store::Config::memory()),
             batches: Arc::default(),
             max_file_bytes: 1 << 20,
             proxies: Proxies::default(),

@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::Request;
+use axum::routing::get;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use super::testing::*;
 use super::*;
-use crate::engine::command::EngineCommand;
-use crate::request::{Event, FinishReason};
-use crate::text::fixtures::{END, VOCAB};
+use crate::api::routes::layered;
+use crate::api::testing::*;
+use forebay_core::request::{Event, FinishReason, RequestError};
+use forebay_engine::command::EngineCommand;
+use forebay_text::fixtures::{END, VOCAB};
 
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
@@ -454,8 +457,8 @@ async fn probes_follow_the_heartbeat_and_never_ask_the_loop() {
     for path in ready {
         assert_eq!(scene.send(get_request(path)).await.status, 200, "{path}");
     }
-    scene.heartbeat.begin(crate::units::Micros::ZERO);
-    scene.state.clock.advance(crate::units::Micros::from_millis(60_001));
+    scene.heartbeat.begin(forebay_core::units::Micros::ZERO);
+    scene.state.clock.advance(forebay_core::units::Micros::from_millis(60_001));
     for path in ready {
         let answer = scene.send(get_request(path)).await;
         assert_eq!((answer.status.as_u16(), &answer.error()["code"]), (503, &json!("engine_stalled")), "{path}");

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::testing::*;
-use crate::text::fixtures;
+use crate::api::testing::*;
+use forebay_text::fixtures;
 
 async fn post(scene: &mut Scene, path: &str, body: Value) -> Value {
     let answer = scene.send(json_post(path, &body)).await;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::testing::*;
-use crate::request::{Event, FinishReason};
+use crate::api::testing::*;
+use forebay_core::request::{Event, FinishReason};
 
 const CHAT: &str = "/v1/chat/completions";
 

@@ -7,12 +7,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 use tokio::runtime;
 
+use super::failure::{Failure, bad, input};
 use super::simulate::read_scenario;
-use super::{Failure, bad, input};
 use crate::client::load::{self, Pace, Plan, Words};
 use crate::client::{Ask, Client, ClientError, Prompt};
 use crate::config::{BenchArgs, CalibrateArgs, TargetArgs};
-use crate::sim::{self, Arrival, CostModel, Measured, Scenario, Slo};
+use forebay_sim::{Arrival, CostModel, Measured, Scenario, Slo};
 
 /// Prints to standard output; progress goes to standard error.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
@@ -31,10 +31,10 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     };
     let measured = measure(&args.target, &scenario, &arrivals, plan)?;
     let settings = settings(args, &scenario);
-    let text = sim::report::serving(&measured, &slo, &settings);
+    let text = forebay_sim::report::serving(&measured, &slo, &settings);
     if let Some(path) = &args.html {
         let about = format!("{} against {}", scenario.name, args.target.url);
-        let page = sim::html::one("forebay bench", &about, &measured, &text);
+        let page = forebay_sim::html::one("forebay bench", &about, &measured, &text);
         std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
     }
     let text = if args.json { json_text(args, &scenario, &measured, &slo, settings) } else { text };
@@ -44,7 +44,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
 
 /// What words are drawn from: no two runs have the same prompts, so what one left in the server's cache helps no other.
 fn fresh(seed: u64) -> u64 {
-    seed ^ (crate::clock::Clock::system().unix_millis() as u64).rotate_left(20)
+    seed ^ (forebay_clock::Clock::system().unix_millis() as u64).rotate_left(20)
 }
 
 fn scenario(args: &BenchArgs) -> Result<Scenario, Failure> {
@@ -130,7 +130,8 @@ fn json_text(
         "request_rate": if args.concurrency.is_none() { Some(scenario.mean_rps()) } else { None },
         "settings": settings.into_iter().map(|(name, value)| (name, json!(value))).collect::<Map<_, _>>(),
     });
-    if let (Some(object), Value::Object(numbers)) = (object.as_object_mut(), sim::json::measured(measured, slo)) {
+    if let (Some(object), Value::Object(numbers)) = (object.as_object_mut(), forebay_sim::json::measured(measured, slo))
+    {
         object.extend(numbers);
     }
     format!("{object:#}\n")
@@ -162,7 +163,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let cost = runtime()?
         .block_on(async {
             let client = connect(&args.target).await?;
-            let clock = crate::clock::Clock::system();
+            let clock = forebay_clock::Clock::system();
             let mut arrivals = scenario.arrivals(args.target.seed).into_iter();
             while clock.now().as_secs_f64() < args.seconds {
                 for clients in [1, 4, 16, 48] {

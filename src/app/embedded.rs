@@ -14,17 +14,19 @@ use tokio::runtime::{self, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::clock::Clock;
 use crate::config::{self, Config};
-use crate::engine::control::{Change, Group};
-use crate::engine::stats::EngineStats;
+use crate::generate::RawRequest;
 use crate::generate::{Delta, Generation, Generator};
-use crate::request::{FinishReason, Origin, RawRequest, RequestError};
-use crate::units::TokenId;
-use crate::workers::{Pool, watch};
+use forebay_clock::Clock;
+use forebay_core::request::{FinishReason, Origin, Parameters, RequestError};
+use forebay_core::units::TokenId;
+use forebay_engine::stats::EngineStats;
+use forebay_engine::workers::{Pool, watch};
+use forebay_turn::control::{Change, Group};
 
+use super::failure::Failure;
+use super::threads::compute_threads;
 use super::workers::{self, Workers};
-use super::{Failure, compute_threads};
 
 /// Why a call did nothing.
 #[derive(Debug, Error)]
@@ -95,7 +97,7 @@ impl Embedded {
         share_threads(&config)?;
         let clock = Clock::system();
         let started = workers::start(&config, &clock, None).map_err(|failure| EmbeddedError::Start(words(failure)))?;
-        crate::model::release_freed();
+        forebay_model::release_freed();
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("forebay")
@@ -120,7 +122,9 @@ impl Embedded {
     pub fn submit(&self, raw: RawRequest) -> Result<u64, EmbeddedError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let origin = Origin { id: request_name(id).into(), received: self.clock.now(), ..Origin::default() };
-        let generation = self.runtime.block_on(self.generator.start(RawRequest { origin, n: None, ..raw }))?;
+        let generation = self.runtime.block_on(
+            self.generator.start(RawRequest { parameters: Parameters { origin, n: None, ..raw.parameters }, ..raw }),
+        )?;
         let answer = Answer { generation, text: String::new(), tokens: Vec::new(), end: None };
         self.answers().insert(id, Arc::new(Mutex::new(answer)));
         Ok(id)
@@ -273,21 +277,21 @@ fn words(failure: Failure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Prompt;
+    use crate::generate::Prompt;
 
     fn started() -> Embedded {
         Embedded::start(None, None).expect("the embedded model")
     }
 
     fn story(max_tokens: i64) -> RawRequest {
-        RawRequest {
-            prompt: Prompt::Text("Once upon a time".into()),
+        let parameters = Parameters {
             max_tokens: Some(max_tokens),
             max_tokens_param: "max_tokens",
             temperature: Some(0.0),
             ignore_eos: true,
-            ..RawRequest::default()
-        }
+            ..Parameters::default()
+        };
+        RawRequest { prompt: Prompt::Text("Once upon a time".into()), parameters, ..RawRequest::default() }
     }
 
     const LARGE: Room = Room { text: 4096, tokens: 4096 };
@@ -352,7 +356,12 @@ mod tests {
     #[test]
     fn bad_requests_and_bad_models_are_errors() {
         let engine = started();
-        let refused = engine.submit(RawRequest { temperature: Some(-1.0), ..story(1) }).unwrap_err();
+        let refused = engine
+            .submit(RawRequest {
+                parameters: Parameters { temperature: Some(-1.0), ..Parameters::default() },
+                ..story(1)
+            })
+            .unwrap_err();
         assert_eq!(refused.to_string(), "'temperature': must be between 0 and 2, got -1");
         let empty = [Prompt::Text(String::new()), Prompt::Tokens(Vec::new()), Prompt::Chat(Vec::new())];
         assert!(empty.into_iter().all(|prompt| engine.submit(RawRequest { prompt, ..story(1) }).is_err()));

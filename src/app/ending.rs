@@ -8,7 +8,12 @@ use tokio::time::{sleep, timeout};
 
 use super::notify;
 use super::signals::{Signal, Signals};
-use crate::workers::Pool;
+use forebay_engine::workers::Pool;
+
+/// Once the engine is empty, the last bytes need no longer than this.
+pub const FLUSH: Duration = Duration::from_secs(5);
+/// After the deadline or a second signal: error events are on their way.
+pub const LAST_WORDS: Duration = Duration::from_millis(1_500);
 
 /// How the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +77,7 @@ pub async fn drain(pool: &Pool, patience: Patience, asked: Asked, signals: &mut 
         limit_ms = limit.as_millis() as u64,
         "draining; a second signal aborts"
     );
-    notify::stopping(delay + limit + super::http::FLUSH);
+    notify::stopping(delay + limit + FLUSH);
     let drained = async {
         sleep(delay).await;
         let drained = timeout(limit, pool.drain()).await;

@@ -4,19 +4,20 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::Config;
-use crate::engine::core;
-use crate::engine::forward::Forward;
-use crate::generate::{Embeddings, Generator, GeneratorParts, GrammarConfig};
-use crate::model::{self, LoadedModel, Model, TokenizerSource};
-use crate::request::Limits;
-use crate::scheduler;
-use crate::text::{ChatTemplate, Tokenizer};
-use crate::workers::Local;
+use crate::generate::{Embeddings, Generator, GeneratorParts};
+use forebay_core::request::Limits;
+use forebay_core::scheduler;
+use forebay_engine::forward::Forward;
+use forebay_engine::workers::Local;
+use forebay_model::{LoadedModel, Model, TokenizerSource};
+use forebay_text::{ChatTemplate, Tokenizer};
+use forebay_turn::core;
 
+use super::failure::{Failure, input};
 use super::loops::{Blueprint, Shared};
 use super::memory::{self, KvNeeds, KvSize};
 use super::source;
-use super::{Failure, input};
+use super::threads::compute_threads;
 
 /// Engine loops, and what a generator over them is made of.
 pub struct Engines {
@@ -32,7 +33,7 @@ const UNKNOWN_WORD_BYTES: usize = 256;
 pub struct Served {
     pub tokenizer: Arc<Tokenizer>,
     pub template: Option<ChatTemplate>,
-    pub eos: Vec<crate::units::TokenId>,
+    pub eos: Vec<forebay_core::units::TokenId>,
     pub limits: Limits,
     pub embeddings: Embeddings,
     /// Its own name.
@@ -43,10 +44,10 @@ pub struct Served {
 
 /// Loads the model, once for all loops, and starts them.
 pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
-    let loaded =
-        model::load(&source::resolve(&config.model.reference).map_err(input)?, &config.model.options).map_err(input)?;
+    let loaded = forebay_model::load(&source::resolve(&config.model.reference).map_err(input)?, &config.model.options)
+        .map_err(input)?;
     let context = loaded.max_position_embeddings;
-    let wanted = config.engine.max_model_len.unwrap_or(context).min(context) as usize;
+    let wanted = config.model.options.context.unwrap_or(context).min(context) as usize;
     let only_embeds = loaded.model.spec().only_embeds();
     // An embedding takes its seat with room for the token that others draw.
     let spare = usize::from(only_embeds);
@@ -55,7 +56,7 @@ pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
     // A sequence must fit the pool alone, or it could never finish.
     let max_model_len = wanted.min((kv.num_blocks * block_size).saturating_sub(spare));
     report(&loaded, &kv, config, max_model_len, wanted);
-    let core = core_config(config, kv.num_blocks, max_model_len + spare, config.engine.max_num_batched_tokens);
+    let core = core_config(config, kv.num_blocks, max_model_len + spare, config.scheduler.max_num_batched_tokens);
     let core = core::Config { scheduler: scheduler::Config { whole_prompts: only_embeds, ..core.scheduler }, ..core };
     let tokenizer = Arc::new(tokenizer(&loaded)?);
     // A WordPiece tokenizer makes one token of a word that it does not know, however long.
@@ -85,7 +86,7 @@ pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
         Ok(Forward::new(model))
     };
     let blueprint = Blueprint::new(config, core, shared);
-    let locals = blueprint.start("engine", config.workers.count, super::compute_threads(config), executor)?;
+    let locals = blueprint.start("engine", config.workers.count, compute_threads(config), executor)?;
     Ok(Engines { locals, served })
 }
 
@@ -106,22 +107,12 @@ pub fn core_config(
 
 /// What plans steps, of generation; encoders want whole prompts beside it.
 pub fn scheduler_config(config: &Config, max_model_len: usize, max_num_batched_tokens: usize) -> scheduler::Config {
-    scheduler::Config {
-        max_num_seqs: config.engine.max_num_seqs,
-        max_num_batched_tokens,
-        max_model_len,
-        preemption: config.engine.preemption,
-        policy: config.policy,
-        max_stall: config.engine.max_stall,
-        prefix_caching: config.kv_cache.prefix_caching,
-        speculative: config.engine.speculative,
-        whole_prompts: false,
-    }
+    scheduler::Config { max_num_batched_tokens, max_model_len, ..config.scheduler }
 }
 
 impl Served {
     /// Who makes requests of text, and text of tokens.
-    pub fn generator(self, config: &Config, workers: crate::workers::Pool) -> Generator {
+    pub fn generator(self, config: &Config, workers: forebay_engine::workers::Pool) -> Generator {
         let Served { tokenizer, template, eos, limits, embeddings, id, .. } = self;
         Generator::new(GeneratorParts {
             workers,
@@ -133,11 +124,7 @@ impl Served {
             aliases: config.model.served_names.iter().skip(1).cloned().collect(),
             adapters: config.model.adapters.clone(),
             parsers: config.model.parsers,
-            grammars: GrammarConfig {
-                max_bytes: config.structured_output.max_bytes,
-                compile_timeout: config.structured_output.compile_timeout,
-                cache_entries: config.structured_output.cache_entries,
-            },
+            grammars: config.structured_output,
             embeddings,
         })
     }
@@ -148,7 +135,7 @@ fn kv_size(config: &Config, loaded: &LoadedModel, max_model_len: usize) -> Resul
     let needs = KvNeeds {
         bytes_per_token: loaded.model.kv_bytes_per_token(),
         block_size: config.kv_cache.block_size,
-        max_num_seqs: config.engine.max_num_seqs,
+        max_num_seqs: config.scheduler.max_num_seqs,
         max_model_len,
     };
     let asked = config.kv_cache.memory_bytes;

@@ -14,7 +14,7 @@ use hf_hub::{Cache, Repo, RepoType};
 use indicatif::ProgressBar;
 use thiserror::Error;
 
-use super::source::{HubId, is_name};
+use super::hub_id::{HubId, is_name};
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";

@@ -7,15 +7,16 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde_json::{Value, json};
 
+use super::failure::{Failure, input};
 use super::memory;
 use super::source;
-use super::{Failure, input};
 use crate::config::InspectFormat;
-use crate::model::{self, DEFAULT_KV_DTYPE, Format, Inspection};
+use forebay_model::{DEFAULT_KV_DTYPE, Format, Inspection};
 
 /// Prints to standard output.
 pub fn inspect(path: PathBuf, format: InspectFormat) -> Result<(), Failure> {
-    let inspection = model::inspect(&source::resolve(&path.to_string_lossy()).map_err(input)?).map_err(input)?;
+    let inspection =
+        forebay_model::inspect(&source::resolve(&path.to_string_lossy()).map_err(input)?).map_err(input)?;
     let fit = memory::available_bytes().map(|available| Fit::new(&inspection, available));
     let text = match format {
         InspectFormat::Table => table(&inspection, fit.as_ref()),
@@ -26,8 +27,8 @@ pub fn inspect(path: PathBuf, format: InspectFormat) -> Result<(), Failure> {
 }
 
 /// A model in a line, and whether it fits what is free; `None` where nobody can say, or only a part of its context does.
-pub fn verdict(source: &model::Source) -> Result<(String, Option<bool>), model::LoadError> {
-    let inspection = model::inspect(source)?;
+pub fn verdict(source: &forebay_model::Source) -> Result<(String, Option<bool>), forebay_model::LoadError> {
+    let inspection = forebay_model::inspect(source)?;
     let fit = memory::available_bytes().map(|available| Fit::new(&inspection, available));
     let fits = match fit.as_ref().map(|fit| fit.verdict) {
         Some(Verdict::Yes) => Some(true),
@@ -182,10 +183,10 @@ impl fmt::Display for Count {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::TypeShare;
+    use forebay_model::TypeShare;
 
     fn storyteller() -> Inspection {
-        model::inspect(&crate::model::Source::at("models/storyteller".into())).unwrap()
+        forebay_model::inspect(&forebay_model::Source::at("models/storyteller".into())).unwrap()
     }
 
     #[test]

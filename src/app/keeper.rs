@@ -4,12 +4,12 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::clock::Clock;
 use crate::config::Config;
-use crate::keys::Keys;
-use crate::store::Store;
+use forebay_clock::Clock;
+use forebay_store::Store;
+use forebay_store::keys::Keys;
 
-use super::{Failure, input};
+use super::failure::{Failure, input};
 
 /// Reads the keys, where they are asked for.
 pub fn open(config: &Config, runtime: &Runtime, store: &Store, clock: &Clock) -> Result<Option<Keys>, Failure> {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use crate::clock::Clock;
 use crate::config::{Config, DbArgs, KeysArgs, UsageArgs};
-use crate::keys::{DAY_MS, Minted, NewKey, Secret, date_of, month_of};
-use crate::request::Weight;
-use crate::store::{self, AuditEntry, KeyRecord, Location, SchemaState, Store, UsageQuery, UsageRow};
+use forebay_clock::Clock;
+use forebay_core::request::Weight;
+use forebay_store::keys::{DAY_MS, Minted, NewKey, Secret, date_of, month_of};
+use forebay_store::{AuditEntry, KeyRecord, Location, SchemaState, Store, UsageQuery, UsageRow};
 
-use super::{Failure, input};
+use super::failure::{Failure, input};
 
 /// What the commands refuse.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +127,7 @@ fn with_store(config: &Config, work: impl AsyncFnOnce(Store) -> Result<(), Failu
     })
 }
 
-fn reachable(config: &Config) -> Result<store::Config, Failure> {
+fn reachable(config: &Config) -> Result<forebay_store::Config, Failure> {
     match config.store.location {
         Location::Memory => Err(input(Refused::Memory)),
         Location::File(_) | Location::Postgres(_) => Ok(config.store.clone()),

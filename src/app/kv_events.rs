@@ -2,9 +2,9 @@
 
 use tokio::sync::mpsc;
 
-use crate::clock::Clock;
 use crate::config::Config;
-use crate::engine::cache_feed::Told;
+use forebay_clock::Clock;
+use forebay_engine::cache_feed::Told;
 
 #[cfg(feature = "kv-events")]
 pub use with::{Pending, prepare};
@@ -19,17 +19,18 @@ mod with {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::app::{Failure, input};
-    use crate::kv_events::{Parts, Publisher};
+    use crate::app::failure::{Failure, input};
+    use forebay_engine::kv_events::{Parts, Publisher};
 
     /// What is told, once it is started; `None` where nobody is told anything.
     pub struct Pending(Option<(Parts, mpsc::Receiver<Told>)>);
 
     pub fn prepare(config: &Config, clock: &Clock) -> (Feed, Pending) {
-        let Some(events) = &config.kv_events else { return (None, Pending(None)) };
+        let events = &config.kv_events;
+        let Some(endpoint) = &events.endpoint else { return (None, Pending(None)) };
         let (sender, receiver) = mpsc::channel(events.queue_size);
         let parts = Parts {
-            endpoint: events.endpoint.clone(),
+            endpoint: endpoint.clone(),
             replay_endpoint: events.replay_endpoint.clone(),
             topic: events.topic.clone(),
             buffer_steps: events.buffer_steps,
@@ -58,7 +59,7 @@ mod without {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::app::Failure;
+    use crate::app::failure::Failure;
 
     /// Nobody is told anything.
     pub struct Pending;

@@ -11,10 +11,10 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig as TlsConfig};
 
-use crate::api::{Door, Entrance};
+use crate::api::{Door, Listener};
 use crate::config::{ServerConfig, TlsFiles};
 
-use super::{Failure, input};
+use super::failure::{Failure, input};
 
 #[derive(Debug, thiserror::Error)]
 enum Wrong {
@@ -36,7 +36,7 @@ pub struct Listeners {
 }
 
 pub fn bind(config: &ServerConfig) -> Result<Listeners, Failure> {
-    let tls = config.tls.as_ref().map(acceptor).transpose().map_err(input)?;
+    let tls = config.tls().as_ref().map(acceptor).transpose().map_err(input)?;
     Ok(Listeners {
         main: address(SocketAddr::new(config.host, config.port))?,
         admin: config.admin_listen.map(address).transpose()?,
@@ -87,7 +87,7 @@ fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, Wrong> {
 
 /// An entrance and how it is called in the log.
 pub struct Named {
-    pub entrance: Entrance,
+    pub entrance: Listener,
     pub url: String,
 }
 
@@ -100,7 +100,7 @@ impl Listeners {
         let mut tcp = |listener: TcpListener, door| -> anyhow::Result<()> {
             let url = format!("{scheme}://{}", listener.local_addr().context("the listener")?);
             let listener = tokio::net::TcpListener::from_std(listener).context("the listener")?;
-            let entrance = Entrance::from(listener).secured(self.tls.clone()).leading_to(door);
+            let entrance = Listener::from(listener).secured(self.tls.clone()).leading_to(door);
             all.push(Named { entrance, url });
             Ok(())
         };
@@ -113,7 +113,7 @@ impl Listeners {
         if let Some((listener, path)) = self.file {
             let url = format!("unix:{}", path.display());
             let listener = tokio::net::UnixListener::from_std(listener).context("the listener")?;
-            all.push(Named { entrance: Entrance::file(listener, path).leading_to(main), url });
+            all.push(Named { entrance: Listener::file(listener, path).leading_to(main), url });
         }
         Ok(all)
     }

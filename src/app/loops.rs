@@ -7,24 +7,24 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::clock::Clock;
 use crate::config::Config;
-use crate::engine::cache_feed::{CacheFeed, Told};
-use crate::engine::command::EngineCommand;
-use crate::engine::control::Tuning;
-use crate::engine::core::{self, Core};
-use crate::engine::executor::Executor;
-use crate::engine::export::Export;
-use crate::engine::heartbeat::Heartbeat;
-use crate::engine::home::{Home, HomeParts};
-use crate::engine::permit::Gate;
-use crate::engine::{EngineHandle, run};
-use crate::metrics::Metrics;
-use crate::model::Cores;
-use crate::scheduler::thermal::Thresholds;
-use crate::workers::{Local, Run, Start};
+use forebay_clock::Clock;
+use forebay_core::scheduler::thermal::Thresholds;
+use forebay_engine::cache_feed::{CacheFeed, Told};
+use forebay_engine::command::EngineCommand;
+use forebay_engine::export::Export;
+use forebay_engine::heartbeat::Heartbeat;
+use forebay_engine::loop_state::{LoopParts, LoopState};
+use forebay_engine::metrics::Metrics;
+use forebay_engine::permit::Gate;
+use forebay_engine::workers::{Local, Run, Start};
+use forebay_engine::{EngineHandle, run};
+use forebay_model::Cores;
+use forebay_turn::control::Tuning;
+use forebay_turn::core::{self, Core};
+use forebay_turn::executor::Executor;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Commands that may wait for a loop; beyond it their senders wait, which is how a flood is slowed down.
 const COMMAND_CAPACITY: usize = 1024;
@@ -97,7 +97,7 @@ impl Blueprint {
         let core = Core::new(self.core, executor);
         let core = if feed.is_some() { core.telling() } else { core };
         let gate = self.shared.gate.of_another_loop();
-        let home = Home::new(HomeParts {
+        let state = LoopState::new(LoopParts {
             tuning: self.tuning.clone(),
             thermal: self.thermal,
             gate: gate.clone(),
@@ -111,7 +111,7 @@ impl Blueprint {
         let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
         // Ready from here on: what comes before the thread's first turn waits in the channel.
         heartbeat.rest();
-        let (thread, ended) = spawn(name, cores, core, home, commands)?;
+        let (thread, ended) = spawn(name, cores, core, state, commands)?;
         Ok(Run { handle: EngineHandle::new(sender, gate), thread, ended })
     }
 }
@@ -126,7 +126,7 @@ fn spawn<E: Executor>(
     name: &str,
     cores: Option<Cores>,
     core: Core<E>,
-    home: Home,
+    state: LoopState,
     commands: mpsc::Receiver<EngineCommand>,
 ) -> Result<(JoinHandle<()>, oneshot::Receiver<()>), String> {
     let runtime = runtime::Builder::new_current_thread()
@@ -139,7 +139,7 @@ fn spawn<E: Executor>(
     let body = move || {
         // Dropped last, also where the loop panics: whoever waits for its end may count on all else being gone.
         let _alive: oneshot::Sender<()> = alive;
-        let core = runtime.block_on(run::run(core, home, commands));
+        let core = runtime.block_on(run::run(core, state, commands));
         drop(core);
     };
     let thread = thread::Builder::new().name(name.into()).spawn(body);

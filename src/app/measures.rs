@@ -6,7 +6,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::api::Front;
-use crate::store::Snapshot;
+use forebay_store::Snapshot;
 
 /// Until it is dropped.
 pub async fn sample(front: Front, lost: ErrorCounter) {

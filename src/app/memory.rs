@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::model::DeviceMemory;
+use forebay_model::DeviceMemory;
 
 /// Part of the memory that is free at start which `kv_cache.memory: auto` may take at most.
 const AUTO_SHARE: f64 = 0.4;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::workers::{Pool, Unready};
+use forebay_engine::workers::{Pool, Unready};
 
 #[cfg(unix)]
 use sd_notify::NotifyState;

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::{Failure, input};
-use crate::model::{self, Quantised};
+use super::failure::{Failure, input};
+use forebay_model::Quantised;
 
 /// Writes `to`, and says how much smaller it is.
 pub fn quantize(from: &Path, to: &Path, kind: Quantised) -> Result<(), Failure> {
-    let written = model::quantize(from, to, kind).map_err(input)?;
+    let written = forebay_model::quantize(from, to, kind).map_err(input)?;
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let text = format!(
         "{}: {} of {} tensors quantised, {:.3} GiB instead of {:.3}\n",

@@ -13,13 +13,14 @@ use tokio::sync::{Mutex, watch};
 use super::logging::Level;
 use super::{engine, notify};
 use crate::api::{Refused, Reloaded, Waits};
-use crate::clock::Clock;
-use crate::config::{Config, Difference, Effect, Loaded};
-use crate::engine::control::{Changed, Retuning, Tuning};
-use crate::metrics::Metrics;
-use crate::request::RequestError;
-use crate::store::{AuditEntry, Store};
-use crate::workers::Pool;
+use crate::config::{Config, Difference, Loaded};
+use forebay_clock::Clock;
+use forebay_core::request::RequestError;
+use forebay_core::settings::Effect;
+use forebay_engine::metrics::Metrics;
+use forebay_engine::workers::Pool;
+use forebay_store::{AuditEntry, Store};
+use forebay_turn::control::{self, ChangeSet, Changed, Tuning};
 
 /// Puts configurations in force.
 pub struct Reloader {
@@ -88,8 +89,8 @@ impl Reloader {
         })?;
         let differences = loaded.differences(&next);
         let level = self.parts.level.parse(&next.config.logging).map_err(Refused::new)?;
-        let (retuning, beyond) = self.retuning(&next.config);
-        let mut changed = self.retune(retuning).await?;
+        let (set, beyond) = self.change_set(&next.config);
+        let mut changed = self.change(set).await?;
         // From here on nothing fails.
         let mut restart = beyond;
         for difference in differences {
@@ -106,32 +107,25 @@ impl Reloader {
     }
 
     /// What the loops are told, and what they could not take: more than memory was sized for.
-    fn retuning(&self, config: &Config) -> (Retuning, Vec<Waits>) {
+    fn change_set(&self, config: &Config) -> (ChangeSet, Vec<Waits>) {
         let mut tuning = tuning(config);
-        let start = self::tuning(&self.started).scheduler;
+        let start = self::tuning(&self.started);
         let mut beyond = Vec::new();
-        for (key, value, most) in [
-            ("engine.max_num_seqs", &mut tuning.scheduler.max_num_seqs, start.max_num_seqs),
-            (
-                "engine.max_num_batched_tokens",
-                &mut tuning.scheduler.max_num_batched_tokens,
-                start.max_num_batched_tokens,
-            ),
-        ] {
-            if *value > most {
+        for knob in control::knobs().iter().filter(|knob| knob.sized_at_start) {
+            let (to, most) = (knob.text(&tuning), knob.text(&start));
+            if knob.kind_since(&start).parse(&to).is_none() && knob.put(&mut tuning, &most).is_ok() {
                 let why = format!("memory was sized for {most} at the start");
-                beyond.push(Waits { key: key.into(), from: most.to_string(), to: value.to_string(), why });
-                *value = most;
+                beyond.push(Waits { key: knob.key.into(), from: most, to, why });
             }
         }
-        (Retuning { changes: tuning.changes(), thermal: Some(config.thermal.thresholds) }, beyond)
+        (ChangeSet { changes: tuning.changes(), thermal: Some(config.thermal.thresholds) }, beyond)
     }
 
-    async fn retune(&self, retuning: Retuning) -> Result<Vec<Changed>, Refused> {
+    async fn change(&self, set: ChangeSet) -> Result<Vec<Changed>, Refused> {
         if !self.parts.pool.has_engines() {
             return Ok(Vec::new());
         }
-        match self.parts.pool.retune(retuning).await {
+        match self.parts.pool.change(set).await {
             Ok(changed) => Ok(changed),
             Err(RequestError::EngineStopped) => Err(Refused::new("no engine loop lives just now; try again".into())),
             Err(error) => Err(Refused::new(error.to_string())),
@@ -141,10 +135,9 @@ impl Reloader {
     /// Files a difference under what it came to. What the loops told of is there already.
     fn report(&self, difference: Difference, changed: &mut Vec<Changed>, restart: &mut Vec<Waits>) {
         let Difference { key, from, to, effect } = difference;
-        let of_loops = key.starts_with("batching.") || key.starts_with("engine.max_num_");
         match effect {
-            Effect::Now if of_loops => {}
-            Effect::Now => changed.push(Changed { what: key.into(), from, to }),
+            Effect::Tuned(_) => {}
+            Effect::Reload => changed.push(Changed { what: key.into(), from, to }),
             Effect::Restart => {
                 restart.push(Waits { key: key.into(), from, to, why: "what it made is in use".into() });
             }
@@ -167,7 +160,7 @@ impl Reloader {
 fn tuning(config: &Config) -> Tuning {
     let step_tokens = match config.model.is_simulated() {
         true => config.workers.simulated.max_batch_tokens,
-        false => config.engine.max_num_batched_tokens,
+        false => config.scheduler.max_num_batched_tokens,
     };
     // No knob is the context: it is the model's.
     Tuning { intake: config.intake, scheduler: engine::scheduler_config(config, 0, step_tokens) }

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Failure, bad, engine};
+use super::engine;
+use super::failure::{Failure, bad};
 use crate::config::{Config, SimulateArgs};
-use crate::intake::StrategyKind;
-use crate::scheduler::PolicyKind;
-use crate::sim::{self, CostModel, Load, Row, Scenario, Setup, Slo};
+use forebay_core::intake::StrategyKind;
+use forebay_core::scheduler::PolicyKind;
+use forebay_sim::{CostModel, Load, Row, Scenario, Setup, Slo};
 
 /// Prints to standard output; progress goes to standard error.
 pub fn simulate(args: &SimulateArgs, config: &Config) -> Result<(), Failure> {
@@ -39,12 +40,12 @@ pub fn simulate(args: &SimulateArgs, config: &Config) -> Result<(), Failure> {
     }
     let rows = run(&jobs, args, &slo);
     if let Some(path) = &args.html {
-        let page = sim::html::runs("forebay simulate", &about(&setup, args), &rows);
+        let page = forebay_sim::html::runs("forebay simulate", &about(&setup, args), &rows);
         std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
     }
     let text = match args.json {
-        true => format!("{:#}\n", sim::json::rows(&rows, args.seed, args.runs, &slo)),
-        false => format!("{}\n{}", about(&setup, args), sim::report::table(&rows)),
+        true => format!("{:#}\n", forebay_sim::json::rows(&rows, args.seed, args.runs, &slo)),
+        false => format!("{}\n{}", about(&setup, args), forebay_sim::report::table(&rows)),
     };
     io::stdout().write_all(text.as_bytes()).context("standard output")?;
     Ok(())
@@ -57,8 +58,8 @@ fn setup(config: &Config, cost: CostModel) -> Setup {
         // Long enough for any scenario; see `Setup::for_lengths`.
         scheduler: engine::scheduler_config(
             config,
-            config.engine.max_model_len.unwrap_or(1) as usize,
-            config.engine.max_num_batched_tokens,
+            config.model.options.context.unwrap_or(1) as usize,
+            config.scheduler.max_num_batched_tokens,
         ),
         block_size: config.kv_cache.block_size,
         num_blocks: None,
@@ -102,7 +103,7 @@ impl Job {
                 bar.inc((ended - told) as u64);
                 told = ended;
             };
-            sim::simulate(&self.setup, &classes, &self.scenario.arrivals(seed), seed, &mut progress)
+            forebay_sim::simulate(&self.setup, &classes, &self.scenario.arrivals(seed), seed, &mut progress)
         };
         let mut measured = one(args.seed);
         (1..args.runs).for_each(|n| measured.append(one(args.seed.wrapping_add(n))));

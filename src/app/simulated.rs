@@ -7,18 +7,18 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::config::{Config, Simulated};
-use crate::engine::executor::{ExecuteError, Executor};
 use crate::generate::Embeddings;
-use crate::model::{self, LoadOptions, Source};
-use crate::request::{Limits, Request};
-use crate::sim::CostModel;
-use crate::sim::executor::{SimExecutor, Stopwatch};
-use crate::step::{Outcome, StepBatch, StepOutput};
-use crate::units::{Micros, SeqId, TokenId};
+use forebay_core::request::{Limits, Request};
+use forebay_core::step::{Outcome, StepBatch, StepOutput};
+use forebay_core::units::{Micros, SeqId, TokenId};
+use forebay_model::{LoadOptions, Source};
+use forebay_sim::CostModel;
+use forebay_sim::executor::{SimExecutor, Stopwatch};
+use forebay_turn::executor::{ExecuteError, Executor};
 
 use super::engine::{self, Engines, Served};
+use super::failure::{Failure, input};
 use super::loops::{Blueprint, Shared};
-use super::{Failure, input};
 
 /// Of prompt and completion, where `engine.max_model_len` says nothing.
 const CONTEXT: u32 = 4_096;
@@ -63,13 +63,13 @@ impl Executor for Paced {
 
 pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
     // Only its words are wanted.
-    let loaded = model::load(&Source::Builtin, &LoadOptions::default()).map_err(input)?;
+    let loaded = forebay_model::load(&Source::Builtin, &LoadOptions::default()).map_err(input)?;
     let tokenizer = Arc::new(engine::tokenizer(&loaded)?);
     let word = tokenizer.encode(WORD, false).map_err(input)?.last().copied().unwrap_or_default();
-    let max_model_len = config.engine.max_model_len.unwrap_or(CONTEXT);
+    let max_model_len = config.model.options.context.unwrap_or(CONTEXT);
     let limits = Limits::new(max_model_len, loaded.model.vocab_size() as u32, tokenizer.max_token_bytes());
     // Blocks hold nothing here, so every seat has all it could use.
-    let blocks = (max_model_len as usize).div_ceil(config.kv_cache.block_size) * config.engine.max_num_seqs;
+    let blocks = (max_model_len as usize).div_ceil(config.kv_cache.block_size) * config.scheduler.max_num_seqs;
     let core = engine::core_config(config, blocks, max_model_len as usize, config.workers.simulated.max_batch_tokens);
     let (cost, seeds) = (cost(&config.workers.simulated), AtomicU64::new(config.model.options.seed));
     let executor = move || {

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::{Config, ThermalConfig};
-use crate::scheduler::thermal::Reading;
-use crate::workers::Pool;
+use forebay_core::scheduler::thermal::Reading;
+use forebay_engine::workers::Pool;
 
 /// Until the end, with the sensor that the configuration in force names.
 pub async fn watch(mut live: watch::Receiver<Arc<Config>>, workers: Pool) {

@@ -1,17 +1,18 @@
 //! All workers that the configuration asks for: loops over a model, and other servers.
 
-use crate::clock::Clock;
 use crate::config::Config;
-use crate::engine::export::Export;
-use crate::engine::permit::Gate;
 use crate::generate::Generator;
-use crate::metrics::Metrics;
-use crate::units::Micros;
-use crate::workers::{Pool, PoolConfig, PoolParts, Upstream};
+use forebay_clock::Clock;
+use forebay_core::units::Micros;
+use forebay_engine::export::Export;
+use forebay_engine::metrics::Metrics;
+use forebay_engine::permit::Gate;
+use forebay_engine::workers::{Pool, PoolConfig, PoolParts, Upstream};
 
 use super::engine::{self, Engines};
+use super::failure::Failure;
 use super::loops::Shared;
-use super::{Failure, kv_events, simulated};
+use super::{kv_events, simulated};
 
 /// What the HTTP face needs.
 pub struct Workers {

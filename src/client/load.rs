@@ -9,10 +9,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{Ask, Client, ClientError, Prompt};
-use crate::clock::Clock;
-use crate::sim::measure::{End, Measured, Record};
-use crate::sim::scenario::Arrival;
-use crate::units::Micros;
+use forebay_clock::Clock;
+use forebay_core::units::Micros;
+use forebay_sim::measure::{End, Measured, Record};
+use forebay_sim::scenario::Arrival;
 
 /// Who sets the pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +186,7 @@ fn measured(classes: &[String], arrivals: &[Arrival], mut samples: Vec<Sample>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Priority;
+    use forebay_core::request::Priority;
 
     #[test]
     fn prompts_have_their_length_and_differ_from_the_beginning() {

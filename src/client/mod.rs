@@ -21,8 +21,8 @@ pub mod load;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::https;
-use crate::request::Priority;
+use forebay_core::request::Priority;
+use forebay_engine::https;
 
 /// A server to ask. Cheap to clone; clones share connections.
 #[derive(Clone, Debug)]

@@ -1,21 +1,22 @@
-//! The command line. Flags only say what was asked for; meaning and ranges come from the table of keys.
+//! The command line. Flags only say what was asked for; meaning and ranges come from the table of settings.
 
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
 
-use super::keys::{self, FLAGS, Kind};
 use super::operator::{self, DbArgs, KeysArgs, UsageArgs};
+use super::origin::Flag;
+use super::table::{self, flags};
 use super::tools::{self, BenchArgs, CalibrateArgs, SimulateArgs};
-use crate::model::Quantised;
+use forebay_core::settings::Kind;
+use forebay_model::Quantised;
 
 /// What the command line said.
 #[derive(Debug)]
 pub struct Parsed {
     pub command: Command,
     pub file: Option<PathBuf>,
-    /// `(flag, key, value)` of each flag that was given.
-    pub flags: Vec<(&'static str, &'static str, String)>,
+    pub flags: Vec<Flag>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -148,7 +149,7 @@ const STORED: &[&str] = &["store"];
 
 /// The variable that moves the port of a server in a container, and with it the port that its health check asks.
 fn port() -> String {
-    keys::env_name("server.port")
+    table::env_name("server.port")
 }
 
 /// The server in the same container, on `port` if that is a port.
@@ -158,30 +159,30 @@ pub fn probe_url(port: Option<&str>) -> String {
 }
 
 fn arguments() -> Vec<Arg> {
-    flags(|_| true)
+    arguments_of(|_| true)
 }
 
 fn some_arguments(names: &[&str]) -> Vec<Arg> {
-    flags(|flag| names.contains(&flag))
+    arguments_of(|flag| names.contains(&flag))
 }
 
 /// `--config` and the chosen flags.
-fn flags(wanted: impl Fn(&str) -> bool) -> Vec<Arg> {
+fn arguments_of(wanted: impl Fn(&str) -> bool) -> Vec<Arg> {
     let file = Arg::new("config")
         .long("config")
         .value_name("FILE")
         .env("FOREBAY_CONFIG")
         .value_parser(value_parser!(PathBuf))
         .help("A YAML file like config.yaml");
-    let flags = FLAGS.iter().filter(|(flag, _)| wanted(flag)).filter_map(|&(flag, name)| {
-        let key = keys::find(name)?;
-        let default = if key.default.is_empty() { "none" } else { key.default };
-        let help = format!("{} [default: {default}; env: {}]", key.help, keys::env_name(name));
+    let flags = flags().filter(|(flag, _)| wanted(flag)).map(|(flag, row)| {
+        let default = row.default_text();
+        let default = if default.is_empty() { "none" } else { &default };
+        let help = format!("{} [default: {default}; env: {}]", row.help, table::env_name(row.key));
         let arg = Arg::new(flag).long(flag).help(help);
-        Some(match key.kind {
+        match row.kind {
             Kind::Bool => arg.action(ArgAction::SetTrue),
             _ => arg.value_name("VALUE").allow_hyphen_values(true),
-        })
+        }
     });
     std::iter::once(file).chain(flags).collect()
 }
@@ -230,11 +231,11 @@ fn read(matches: ArgMatches) -> Parsed {
         _ => None,
     };
     let given = |flag| Some(flag).filter(|flag| known.is_none_or(|known| known.contains(flag)));
-    let value = |flag: &'static str, key: &str| match keys::find(key).map(|key| key.kind) {
-        Some(Kind::Bool) => given(flag).and_then(|id| matches.get_flag(id).then(|| "true".to_owned())),
+    let value = |flag: &'static str, kind: &Kind| match kind {
+        Kind::Bool => given(flag).and_then(|id| matches.get_flag(id).then(|| "true".to_owned())),
         _ => given(flag).and_then(|id| matches.get_one::<String>(id).cloned()),
     };
-    let flags = FLAGS.iter().filter_map(|&(flag, key)| Some((flag, key, value(flag, key)?))).collect();
+    let flags = flags().filter_map(|(flag, row)| Some((flag, row.key, value(flag, &row.kind)?))).collect();
     Parsed { command, file: matches.get_one::<PathBuf>("config").cloned(), flags }
 }
 

@@ -1,16 +1,15 @@
-//! `batching`, `thermal` and `engine`: the queue, who computes first, and the loop.
+//! `thermal`, `engine` and `kv_cache`, as far as they are the server's own: heat is read, loops are run, memory is shared out.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::intake::{self, Capacity, FairnessConfig, FlushConfig, StrategyKind};
-use crate::scheduler::policy::{PolicyConfig, PolicyKind};
-use crate::scheduler::thermal::Thresholds;
-use crate::scheduler::{Preemption, Speculative};
-use crate::units::Micros;
+use forebay_core::scheduler;
+use forebay_core::scheduler::thermal::Thresholds;
+use forebay_core::settings::Setting;
+use forebay_core::units::Micros;
 
-use super::ConfigError;
-use super::values::Reader;
+use super::checks::Reader;
+use super::error::ConfigError;
 
 #[derive(Clone, Debug)]
 pub struct ThermalConfig {
@@ -20,104 +19,112 @@ pub struct ThermalConfig {
     pub thresholds: Thresholds,
 }
 
+impl Default for ThermalConfig {
+    fn default() -> ThermalConfig {
+        ThermalConfig { path: None, interval: Duration::from_secs(1), thresholds: Thresholds::default() }
+    }
+}
+
+pub fn thermal_settings() -> Vec<Setting<ThermalConfig>> {
+    let reading = [
+        Setting::new("thermal.path", |c: &mut ThermalConfig| &mut c.path)
+            .flag("thermal-path")
+            .live()
+            .help("folder of thermal zones, such as /sys/class/thermal; empty reads none"),
+        Setting::new("thermal.interval", |c: &mut ThermalConfig| &mut c.interval)
+            .duration(Micros::from_millis(10)..=Micros::HOUR)
+            .live()
+            .help("between two readings"),
+    ];
+    let levels = scheduler::thermal_settings();
+    let levels = levels.into_iter().map(|row| row.within(|c: &ThermalConfig| &c.thresholds, |c| &mut c.thresholds));
+    reading.into_iter().chain(levels).collect()
+}
+
+pub fn check_thermal(config: &ThermalConfig, read: &Reader) -> Result<(), ConfigError> {
+    let Thresholds { fair, serious, critical, emergency } = config.thresholds;
+    match [fair, serious, critical, emergency].is_sorted() {
+        true => Ok(()),
+        false => {
+            let message = "fair, serious, critical and emergency must rise".to_owned();
+            Err(read.contradiction("thermal", "fair_celsius", message))
+        }
+    }
+}
+
+/// The loops, beside what their schedulers are told.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    pub max_num_seqs: usize,
-    pub max_num_batched_tokens: usize,
-    /// `None` is the model's context.
-    pub max_model_len: Option<u32>,
-    pub preemption: Preemption,
-    /// How long prefills may keep running streams waiting; `None` is for ever.
-    pub max_stall: Option<Micros>,
     pub multi_step_count: usize,
-    /// Whether the next step is planned while one runs.
+    /// Whether the last step's events are delivered while the next one runs.
     pub overlap: bool,
     /// `None` is what the container may use.
     pub threads: Option<usize>,
     pub drain_timeout: Duration,
     pub stall_timeout: Duration,
-    /// Whether decodes carry guesses at how they go on.
-    pub speculative: Speculative,
 }
 
-pub fn intake(read: &Reader) -> Result<intake::Config, ConfigError> {
-    let whole = |key| read.integer(key).map(|n| n as usize);
-    let config = intake::Config {
-        capacity: Capacity {
-            requests: whole("batching.queue_capacity")?,
-            tokens: whole("batching.queue_token_capacity")?,
-        },
-        flush: FlushConfig {
-            strategy: read.one_of("batching.strategy", &StrategyKind::ALL.map(|kind| (kind.name(), kind)))?,
-            min_batch_size: whole("batching.min_batch_size")?,
-            max_batch_size: whole("batching.max_batch_size")?,
-            min_wait: read.ms("batching.min_wait_ms")?,
-            max_wait: read.ms("batching.max_wait_ms")?,
-            queue_depth_low: whole("batching.queue_depth_low_threshold")?,
-            queue_depth_high: whole("batching.queue_depth_high_threshold")?,
-            target_p99: read.ms("batching.target_p99_ms")?,
-            idle_release: read.boolean("batching.idle_release")?,
-            bucketing: read.boolean("batching.token_bucketing_enabled")?,
-            priorities: read.boolean("batching.priority_enabled")?,
-        },
-        max_waits: [
-            read.ms("batching.max_wait_critical_ms")?,
-            read.ms("batching.max_wait_high_ms")?,
-            read.ms("batching.max_wait_normal_ms")?,
-            read.ms("batching.max_wait_low_ms")?,
-        ],
-        aging: read.ms("batching.aging_ms")?,
-        fairness: FairnessConfig {
-            max_seat_share: read.share("batching.fair_share_max")?,
-            ..FairnessConfig::default()
-        },
-        queue_timeout: read.micros("batching.queue_timeout")?,
-    };
-    config.check().map_err(|(param, message)| read.contradiction("batching", param, message))?;
-    Ok(config)
-}
-
-pub fn policy(read: &Reader) -> Result<PolicyConfig, ConfigError> {
-    Ok(PolicyConfig {
-        kind: read.one_of("batching.policy", &PolicyKind::ALL.map(|kind| (kind.name(), kind)))?,
-        decode_burst_budget: read.integer("batching.decode_burst_budget")? as usize,
-        ..PolicyConfig::default()
-    })
-}
-
-pub fn thermal(read: &Reader) -> Result<ThermalConfig, ConfigError> {
-    let celsius = |key| read.integer(key).map(|n| n as f64);
-    let thresholds = Thresholds {
-        fair: celsius("thermal.fair_celsius")?,
-        serious: celsius("thermal.serious_celsius")?,
-        critical: celsius("thermal.critical_celsius")?,
-        emergency: celsius("thermal.emergency_celsius")?,
-    };
-    if ![thresholds.fair, thresholds.serious, thresholds.critical, thresholds.emergency].is_sorted() {
-        let message = "fair, serious, critical and emergency must rise".to_owned();
-        return Err(read.contradiction("thermal", "fair_celsius", message));
+impl Default for EngineConfig {
+    fn default() -> EngineConfig {
+        EngineConfig {
+            multi_step_count: 1,
+            overlap: true,
+            threads: None,
+            drain_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(60),
+        }
     }
-    let path = Some(read.text("thermal.path")).filter(|path| !path.is_empty()).map(PathBuf::from);
-    Ok(ThermalConfig { path, interval: read.duration("thermal.interval")?, thresholds })
 }
 
-pub fn engine(read: &Reader) -> Result<EngineConfig, ConfigError> {
-    let victims = [
-        ("most_recent", Preemption::MostRecent),
-        ("longest", Preemption::Longest),
-        ("lowest_priority", Preemption::LowestPriority),
-    ];
-    Ok(EngineConfig {
-        max_num_seqs: read.integer("engine.max_num_seqs")? as usize,
-        max_num_batched_tokens: read.integer("engine.max_num_batched_tokens")? as usize,
-        max_model_len: read.auto("engine.max_model_len")?.map(|n| n as u32),
-        speculative: read.one_of("engine.speculative", &Speculative::ALL.map(|kind| (kind.name(), kind)))?,
-        preemption: read.one_of("engine.preemption", &victims)?,
-        max_stall: Some(read.ms("batching.max_stall_ms")?).filter(|stall| *stall > Micros::ZERO),
-        multi_step_count: read.integer("engine.multi_step_count")? as usize,
-        overlap: read.boolean("engine.overlap")?,
-        threads: read.auto("engine.threads")?.map(|n| n as usize),
-        drain_timeout: read.duration("engine.drain_timeout")?,
-        stall_timeout: read.duration("engine.stall_timeout")?,
-    })
+pub fn engine_settings() -> Vec<Setting<EngineConfig>> {
+    vec![
+        Setting::new("engine.multi_step_count", |c: &mut EngineConfig| &mut c.multi_step_count)
+            .whole(1..=64)
+            .flag("multi-step-count")
+            .help("decode steps per call; commands are heard between calls"),
+        Setting::new("engine.overlap", |c: &mut EngineConfig| &mut c.overlap).help(
+            "deliver the last step's events while the next one runs; false does it between steps, for the same answers",
+        ),
+        Setting::new("engine.threads", |c: &mut EngineConfig| &mut c.threads)
+            .whole(1..=1_024)
+            .flag("threads")
+            .help("compute threads; auto is what the container may use"),
+        Setting::new("engine.drain_timeout", |c: &mut EngineConfig| &mut c.drain_timeout)
+            .duration(Micros::ZERO..=Micros::DAY)
+            .flag("drain-timeout")
+            .live()
+            .help("running requests may take so long to finish at shutdown"),
+        Setting::new("engine.stall_timeout", |c: &mut EngineConfig| &mut c.stall_timeout)
+            .duration(Micros::from_millis(100)..=Micros::DAY)
+            .help("a step that takes longer makes the server not ready"),
+    ]
+}
+
+#[derive(Clone, Debug)]
+pub struct KvCacheConfig {
+    /// Tokens per block.
+    pub block_size: usize,
+    /// `None` is a share of what is free.
+    pub memory_bytes: Option<usize>,
+}
+
+impl Default for KvCacheConfig {
+    fn default() -> KvCacheConfig {
+        KvCacheConfig { block_size: 32, memory_bytes: None }
+    }
+}
+
+pub fn kv_cache_settings() -> Vec<Setting<KvCacheConfig>> {
+    vec![
+        Setting::new("kv_cache.block_size", |c: &mut KvCacheConfig| &mut c.block_size)
+            .whole(1..=1_024)
+            .flag("block-size")
+            .help("tokens per block"),
+        Setting::new("kv_cache.memory", |c: &mut KvCacheConfig| &mut c.memory_bytes)
+            .gib(0.000001..=1e9)
+            .flag("kv-memory")
+            .help(
+                "GiB for the KV cache; auto is 40 % of what is free (85 % of a GPU's), at most what all seats can use",
+            ),
+    ]
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::origin::Origin;
 use super::place::Place;
-use super::raw::Origin;
 
 /// What is wrong with what the user wrote.
 #[derive(Debug, Error)]
@@ -25,4 +25,16 @@ pub enum ConfigError {
         "others can reach {host}, and nobody is asked for an API key: set keys.required (--require-keys), or server.insecure (--insecure) if that is meant"
     )]
     OpenToOthers { host: IpAddr },
+}
+
+impl ConfigError {
+    /// Where in the file, if it is the file's mistake.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            ConfigError::Syntax { place, .. } => Some(*place),
+            ConfigError::Contradiction { place, .. } => *place,
+            ConfigError::UnknownKey { origin, .. } | ConfigError::BadValue { origin, .. } => origin.place(),
+            ConfigError::File { .. } | ConfigError::OpenToOthers { .. } => None,
+        }
+    }
 }

@@ -1,32 +1,13 @@
 //! Reading the configuration again while the server runs: what differs, and whether it can be put in force without a restart.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::keys;
-use super::raw::Entry;
-use super::{ConfigError, Loaded, environment, load};
-use crate::store;
+use forebay_core::settings::Effect;
 
-/// Keys, or with a dot at their end sections, that a reload puts in force. Everything else was used to build what is there:
-/// sockets, weights, caches, pools.
-const LIVE: &[&str] = &[
-    "batching.",
-    "thermal.",
-    "engine.max_num_seqs",
-    "engine.max_num_batched_tokens",
-    "engine.drain_timeout",
-    "server.drain_delay",
-    "logging.level",
-    "logging.access",
-];
-
-/// What becomes of a changed key at a reload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    Now,
-    /// With the next start.
-    Restart,
-}
+use super::error::ConfigError;
+use super::load::{Loaded, environment, load};
+use super::origin::Entry;
+use super::table;
 
 /// A key whose value is another than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,18 +17,6 @@ pub struct Difference {
     pub from: String,
     pub to: String,
     pub effect: Effect,
-}
-
-/// What is read again at a reload; flags stay as they were.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Source {
-    pub file: Option<PathBuf>,
-    pub flags: Vec<(&'static str, &'static str, String)>,
-}
-
-pub fn effect(key: &str) -> Effect {
-    let covers = |live: &str| if live.ends_with('.') { key.starts_with(live) } else { key == live };
-    if LIVE.iter().any(|live| covers(live)) { Effect::Now } else { Effect::Restart }
 }
 
 impl Loaded {
@@ -61,15 +30,19 @@ impl Loaded {
 
     /// Keys that somebody set to something else than their default.
     pub fn changed_keys(&self) -> Vec<&'static str> {
-        let default = |name: &str| keys::find(name).map_or("", |key| key.default);
-        self.merged.iter().filter(|(name, entry)| entry.text.trim() != default(name)).map(|(name, _)| *name).collect()
+        let is_default =
+            |name: &str, entry: &Entry| table::find(name).is_some_and(|row| row.same(&row.default_text(), &entry.text));
+        self.merged.iter().filter(|(name, entry)| !is_default(name, entry)).map(|(name, _)| *name).collect()
     }
 
     /// What `next` says otherwise, by key.
     pub fn differences(&self, next: &Loaded) -> Vec<Difference> {
-        let shown = |entry: &Entry| store::without_password(&entry.text);
+        let effect = |key: &str| table::find(key).map_or(Effect::Restart, |row| row.effect);
+        let same =
+            |key: &str, from: &Entry, to: &Entry| table::find(key).is_some_and(|row| row.same(&from.text, &to.text));
+        let shown = |entry: &Entry| forebay_store::without_password(&entry.text);
         let pairs = self.merged.iter().zip(next.merged.values());
-        let changed = pairs.filter(|((_, from), to)| from.text.trim() != to.text.trim());
+        let changed = pairs.filter(|((key, from), to)| !same(key, from, to));
         let difference = |((key, from), to): ((&&'static str, &Entry), &Entry)| Difference {
             key,
             from: shown(from),
@@ -91,19 +64,7 @@ fn regular(path: &Path) -> Result<(), ConfigError> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::keys::KEYS;
     use super::*;
-
-    #[test]
-    fn every_live_name_is_a_key_or_a_section() {
-        for live in LIVE {
-            let known = |key: &super::super::keys::Key| {
-                if live.ends_with('.') { key.name.starts_with(live) } else { key.name == *live }
-            };
-            assert!(KEYS.iter().any(known), "{live}");
-        }
-        assert_eq!((effect("batching.strategy"), effect("server.port")), (Effect::Now, Effect::Restart));
-    }
 
     #[test]
     fn a_file_is_read_again_under_the_same_flags() {
@@ -119,7 +80,7 @@ mod tests {
         assert_eq!(
             seen,
             [
-                ("batching.strategy", "fixed", "immediate", Effect::Now),
+                ("batching.strategy", "fixed", "immediate", Effect::Tuned("strategy")),
                 ("store.url", "postgres://u:***@h/db", "postgres://u:***@h/db2", Effect::Restart),
             ],
             "a flag goes before the file"

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap, value_parser};
 
-use crate::keys::{NewKey, Role, Roles, day_of};
-use crate::request::{MAX_SALT_BYTES, Priority, Weight};
-use crate::store::Grouping;
+use forebay_core::request::{MAX_SALT_BYTES, Priority, Weight};
+use forebay_store::Grouping;
+use forebay_store::keys::{NewKey, Role, Roles, day_of};
 
 /// `forebay keys …`
 #[derive(Clone, Debug, PartialEq)]
@@ -249,7 +249,9 @@ fn date(text: &str) -> Result<i64, String> {
     let parts: Vec<i64> = text.split('-').map(|part| part.parse().map_err(|_| wrong())).collect::<Result<_, _>>()?;
     let [year, month, day] = parts[..] else { return Err(wrong()) };
     let found = day_of(year, month, day);
-    if !(1..=12).contains(&month) || !(1970..=9999).contains(&year) || crate::keys::date_of(found) != (year, month, day)
+    if !(1..=12).contains(&month)
+        || !(1970..=9999).contains(&year)
+        || forebay_store::keys::date_of(found) != (year, month, day)
     {
         return Err(wrong());
     }

@@ -7,8 +7,6 @@ use yaml_rust2::Event;
 use yaml_rust2::parser::{MarkedEventReceiver, Parser};
 use yaml_rust2::scanner::Marker;
 
-use super::ConfigError;
-
 /// Both counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -26,18 +24,6 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
-    }
-}
-
-impl ConfigError {
-    /// Where in the file, if it is the file's mistake.
-    pub fn place(&self) -> Option<Place> {
-        match self {
-            ConfigError::Syntax { place, .. } => Some(*place),
-            ConfigError::Contradiction { place, .. } => *place,
-            ConfigError::UnknownKey { origin, .. } | ConfigError::BadValue { origin, .. } => origin.place(),
-            ConfigError::File { .. } | ConfigError::OpenToOthers { .. } => None,
-        }
     }
 }
 

@@ -2,60 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use config::{Config, Environment, File, FileFormat, Value, ValueKind};
 
-use super::ConfigError;
-use super::keys::{self, KEYS};
+use super::error::ConfigError;
+use super::origin::{Entry, Flag, Merged, Origin};
 use super::place::{self, Place};
-
-/// Where a value came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    Default,
-    /// And where in it, as far as that is known.
-    File(PathBuf, Option<Place>),
-    Environment(String),
-    Flag(&'static str),
-}
-
-impl Origin {
-    pub fn place(&self) -> Option<Place> {
-        if let Origin::File(_, place) = self { *place } else { None }
-    }
-}
-
-impl std::fmt::Display for Origin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Origin::Default => write!(f, "default"),
-            Origin::File(path, None) => write!(f, "file {}", path.display()),
-            Origin::File(path, Some(place)) => write!(f, "file {}:{place}", path.display()),
-            Origin::Environment(name) => write!(f, "environment {name}"),
-            Origin::Flag(name) => write!(f, "flag --{name}"),
-        }
-    }
-}
-
-/// A value as text, and where it came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub text: String,
-    pub origin: Origin,
-}
-
-/// One entry per key.
-pub type Merged = BTreeMap<&'static str, Entry>;
+use super::table::{self, Row, table};
 
 /// Merges the layers; an unknown key anywhere is an error.
 pub fn merge(
     file: Option<&Path>,
     environment: BTreeMap<String, String>,
-    flags: &[(&'static str, &'static str, String)],
+    flags: &[Flag],
 ) -> Result<Merged, ConfigError> {
-    let default = |key: &keys::Key| (key.name, Entry { text: key.default.into(), origin: Origin::Default });
-    let mut merged: Merged = KEYS.iter().map(default).collect();
+    let default = |row: &Row| (row.key, Entry { text: row.default_text(), origin: Origin::Default });
+    let mut merged: Merged = table().iter().map(default).collect();
     if let Some(path) = file {
         let FileText { values, places } = read_file(path)?;
         for (name, text) in values {
@@ -64,7 +27,7 @@ pub fn merge(
         }
     }
     for (name, text) in read_environment(environment)? {
-        let variable = keys::env_name(&name);
+        let variable = table::env_name(&name);
         put(&mut merged, &name, text, Origin::Environment(variable))?;
     }
     for (flag, key, text) in flags {
@@ -74,10 +37,10 @@ pub fn merge(
 }
 
 fn put(merged: &mut Merged, name: &str, text: String, origin: Origin) -> Result<(), ConfigError> {
-    let Some(key) = keys::find(name) else {
+    let Some(row) = table::find(name) else {
         return Err(unknown(name, origin));
     };
-    merged.insert(key.name, Entry { text, origin });
+    merged.insert(row.key, Entry { text, origin });
     Ok(())
 }
 
@@ -115,7 +78,7 @@ fn read_environment(variables: BTreeMap<String, String>) -> Result<Vec<(String, 
     // By name first: as paths, FOREBAY__SERVER and FOREBAY__SERVER__PORT would overwrite each other without a word.
     for name in variables.keys() {
         let key = name.strip_prefix("FOREBAY__").unwrap_or(name).to_lowercase().replace("__", ".");
-        if keys::find(&key).is_none() {
+        if table::find(&key).is_none() {
             return Err(unknown(&key, Origin::Environment(name.clone())));
         }
     }
@@ -155,7 +118,7 @@ fn flatten(value: Value) -> Vec<(String, String)> {
 
 /// The known key that differs least, if it differs little.
 fn similar(name: &str) -> Option<&'static str> {
-    let closest = KEYS.iter().map(|key| (distance(name, key.name), key.name)).min()?;
+    let closest = table().iter().map(|row| (distance(name, row.key), row.key)).min()?;
     (closest.0 <= 3).then_some(closest.1)
 }
 

@@ -1,12 +1,14 @@
 //! Precedence, provenance, and errors that name the key, the place and what is allowed.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+use super::load::load;
+use super::origin::Origin;
+use super::table::{env_name, flags, table};
 use super::*;
-use crate::request::Priority;
-use keys::KEYS;
-use raw::Origin;
+use forebay_core::request::Priority;
 
 fn yaml(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");
@@ -80,7 +82,7 @@ fn a_variable_that_names_a_section_is_not_swallowed_by_one_that_names_its_key() 
 #[test]
 fn log_levels_are_checked_because_a_wrong_one_would_silence_the_log() {
     let level = |text: &str| load_all(None, &[("FOREBAY__LOGGING__LEVEL", text)], &[]).map(|l| l.config.logging.level);
-    for good in ["warn", "INFO", "off", "info,forebay=debug", "forebay::engine=trace"] {
+    for good in ["warn", "INFO", "off", "info,forebay=debug", "forebay_engine=trace"] {
         assert_eq!(level(good).expect("valid"), good);
     }
     for bad in ["loud", "", "info,forebay", "forebay=loud"] {
@@ -123,7 +125,7 @@ fn bad_values_name_the_key_the_place_and_the_range() {
         ("health.check_interval", "5"),
         ("logging.level", "loud"),
     ] {
-        let variable = keys::env_name(key);
+        let variable = env_name(key);
         let message = refused(None, &[(&variable, value)], &[]);
         assert!(message.contains(key) && message.contains(&variable) && message.contains("must be"), "{message}");
     }
@@ -225,14 +227,13 @@ fn the_shipped_file_documents_every_key_with_its_default() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config.yaml");
     let text = std::fs::read_to_string(&path).expect("config.yaml");
     let loaded = load(Some(&path), BTreeMap::new(), &[]).expect("the shipped file is valid");
-    for key in KEYS {
-        let entry = &loaded.merged[key.name];
-        assert_eq!(entry.text, key.default, "{}", key.name);
-        let leaf = key.name.rsplit('.').next().expect("a name");
+    for row in table() {
+        let entry = &loaded.merged[row.key];
+        assert_eq!(entry.text, row.default_text(), "{}", row.key);
         let set = matches!(entry.origin, Origin::File(..));
-        match key.default.is_empty() {
-            true => assert!(text.contains(&format!("{leaf}:")), "{}", key.name),
-            false => assert!(set, "{} is missing", key.name),
+        match row.default_text().is_empty() {
+            true => assert!(text.contains(&format!("{}:", row.leaf())), "{}", row.key),
+            false => assert!(set, "{} is missing", row.key),
         }
     }
 }
@@ -240,8 +241,8 @@ fn the_shipped_file_documents_every_key_with_its_default() {
 #[test]
 fn help_shows_each_flags_default_and_variable() {
     let help = cli::command().render_long_help().to_string();
-    for (flag, name) in keys::FLAGS {
-        assert!(help.contains(&format!("--{flag}")) && help.contains(&keys::env_name(name)), "{flag}");
+    for (flag, row) in flags() {
+        assert!(help.contains(&format!("--{flag}")) && help.contains(&env_name(row.key)), "{flag}");
     }
     assert!(help.contains("[default: 8080"), "{help}");
 }
@@ -269,9 +270,10 @@ fn proxies_are_networks_or_addresses_and_objectives_have_a_priority() {
 #[cfg(feature = "kv-events")]
 fn kv_events_need_an_address_and_a_cache() {
     let told = |args: &[&str], variables: &[(&str, &str)]| load_all(None, variables, args).map(|l| l.config.kv_events);
-    assert_eq!(told(&[], &[]).expect("valid"), None);
-    let told_to = told(&["--kv-events", "tcp://*:5557"], &[]).expect("valid").expect("somebody");
-    assert_eq!((told_to.endpoint.as_str(), told_to.replay_endpoint, told_to.queue_size), ("tcp://*:5557", None, 1024));
+    assert_eq!(told(&[], &[]).expect("valid").endpoint, None);
+    let told_to = told(&["--kv-events", "tcp://*:5557"], &[]).expect("valid");
+    let expected = (Some("tcp://*:5557".to_owned()), None, 1024);
+    assert_eq!((told_to.endpoint, told_to.replay_endpoint, told_to.queue_size), expected);
     for bad in ["5557", "tcp://5557", "tcp://*", "ipc:///tmp/x", "tcp://:5557", "tcp://*:65536"] {
         assert!(told(&["--kv-events", bad], &[]).expect_err(bad).to_string().contains("kv_events.endpoint"));
     }

@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
-use super::values::Reader;
-use super::{ConfigError, ModelConfig};
-use crate::units::Micros;
-use crate::workers::balance::Balancer;
-use crate::workers::breaker::BreakerConfig;
-use crate::workers::{UpstreamConfig, base};
+use forebay_core::settings::Setting;
+use forebay_core::units::Micros;
+use forebay_engine::workers::balance::Balancer;
+use forebay_engine::workers::breaker::BreakerConfig;
+use forebay_engine::workers::{UpstreamConfig, base, breaker_settings, upstream_settings};
+
+use super::checks::Reader;
+use super::error::ConfigError;
+use super::model::ModelConfig;
 
 /// What `workers.count: auto` means for the simulated model: enough to see a balancer at work.
 const SIMULATED_LOOPS: usize = 4;
 
 #[derive(Clone, Debug)]
 pub struct WorkersConfig {
+    /// As the user wrote it; `None` is `auto`.
+    asked: Option<usize>,
     /// Engine loops; 0 where only upstreams answer.
     pub count: usize,
     /// Their URLs, as [`base`] makes them.
@@ -23,6 +28,21 @@ pub struct WorkersConfig {
     pub breaker: BreakerConfig,
     pub check_interval: Duration,
     pub simulated: Simulated,
+}
+
+impl Default for WorkersConfig {
+    fn default() -> WorkersConfig {
+        WorkersConfig {
+            asked: None,
+            count: 1,
+            upstreams: Vec::new(),
+            upstream: UpstreamConfig::default(),
+            balancer: Balancer::default(),
+            breaker: BreakerConfig::default(),
+            check_interval: Duration::from_secs(5),
+            simulated: Simulated::default(),
+        }
+    }
 }
 
 /// What a step of the simulated model costs.
@@ -36,42 +56,74 @@ pub struct Simulated {
     pub max_batch_tokens: usize,
 }
 
-pub fn workers(read: &Reader, model: &str) -> Result<WorkersConfig, ConfigError> {
-    let upstreams = read.list("workers.upstreams");
-    let upstreams = upstreams
-        .iter()
-        .map(|url| base(url).map_err(|why| read.refuse("workers.upstreams", format!("a list of URLs; {url:?} {why}"))));
-    let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
-    let count = match read.auto("workers.count")? {
-        Some(0) if upstreams.is_empty() => {
+impl Default for Simulated {
+    fn default() -> Simulated {
+        Simulated { base_ms: 10.0, per_token_ms: 0.5, variance: 0.1, max_batch_tokens: 8_192 }
+    }
+}
+
+pub fn settings() -> Vec<Setting<WorkersConfig>> {
+    let upstream = upstream_settings().into_iter();
+    let upstream = upstream.map(|row| row.within(|c: &WorkersConfig| &c.upstream, |c| &mut c.upstream));
+    let breaker = breaker_settings().into_iter();
+    let breaker = breaker.map(|row| row.within(|c: &WorkersConfig| &c.breaker, |c| &mut c.breaker));
+    let simulated = simulated().into_iter();
+    let simulated = simulated.map(|row| row.within(|c: &WorkersConfig| &c.simulated, |c| &mut c.simulated));
+    pool().into_iter().chain(upstream).chain(simulated).chain(breaker).collect()
+}
+
+fn pool() -> [Setting<WorkersConfig>; 4] {
+    [
+        Setting::new("workers.count", |c: &mut WorkersConfig| &mut c.asked).whole(0..=64).flag("workers").help(
+            "engine loops; auto is 1, 4 of the simulated model, none where there are upstreams and no model.path",
+        ),
+        Setting::new("workers.upstreams", |c: &mut WorkersConfig| &mut c.upstreams)
+            .flag("upstreams")
+            .help("other OpenAI-compatible servers that take requests, such as http://host:8000 or https://host"),
+        Setting::one_of(
+            "workers.balancer",
+            |c: &mut WorkersConfig| &mut c.balancer,
+            Balancer::ALL.map(|balancer| (balancer.name(), balancer)),
+        )
+        .flag("balancer")
+        .help("which worker takes a request"),
+        Setting::new("health.check_interval", |c: &mut WorkersConfig| &mut c.check_interval)
+            .duration(Micros::MILLISECOND..=Micros::HOUR)
+            .help("between two checks of an upstream"),
+    ]
+}
+
+fn simulated() -> [Setting<Simulated>; 4] {
+    [
+        Setting::new("workers.base_latency_ms", |c: &mut Simulated| &mut c.base_ms)
+            .real(0.0..=3.6e6)
+            .help("per step of the simulated model (--model sim)"),
+        Setting::new("workers.per_token_latency_ms", |c: &mut Simulated| &mut c.per_token_ms)
+            .real(0.0..=3.6e6)
+            .help("per token of a step of the simulated model"),
+        Setting::new("workers.latency_variance", |c: &mut Simulated| &mut c.variance)
+            .real(0.0..=1.0)
+            .help("standard deviation of base_latency_ms, as a part of it"),
+        Setting::new("workers.max_batch_tokens", |c: &mut Simulated| &mut c.max_batch_tokens)
+            .whole(1..=1 << 20)
+            .help("per step of the simulated model, in place of engine.max_num_batched_tokens"),
+    ]
+}
+
+/// What follows from the settings: upstreams as they are asked, and how many loops there are.
+pub fn resolve(config: &mut WorkersConfig, model: &str, read: &Reader) -> Result<(), ConfigError> {
+    for url in &mut config.upstreams {
+        *url = base(url).map_err(|why| read.refuse("workers.upstreams", format!("a list of URLs; {url:?} {why}")))?;
+    }
+    config.count = match config.asked {
+        Some(0) if config.upstreams.is_empty() => {
             let message = "it is 0 and there are no workers.upstreams, so nobody would answer".into();
             return Err(read.contradiction("workers", "count", message));
         }
-        Some(count) => count as usize,
+        Some(count) => count,
         None if model == ModelConfig::SIMULATED => SIMULATED_LOOPS,
-        None if model.is_empty() && !upstreams.is_empty() => 0,
+        None if model.is_empty() && !config.upstreams.is_empty() => 0,
         None => 1,
     };
-    Ok(WorkersConfig {
-        count,
-        upstreams,
-        upstream: UpstreamConfig {
-            connect_timeout: read.duration("workers.connect_timeout")?,
-            response_timeout: read.duration("workers.response_timeout")?,
-            idle_timeout: read.duration("workers.idle_timeout")?,
-            check_timeout: read.duration("health.check_timeout")?,
-        },
-        balancer: read.one_of("workers.balancer", &Balancer::ALL.map(|balancer| (balancer.name(), balancer)))?,
-        breaker: BreakerConfig {
-            failures: read.integer("health.failure_threshold")? as u32,
-            open_for: Micros(read.duration("health.recovery_timeout")?.as_micros() as u64),
-        },
-        check_interval: read.duration("health.check_interval")?,
-        simulated: Simulated {
-            base_ms: read.number("workers.base_latency_ms")?,
-            per_token_ms: read.number("workers.per_token_latency_ms")?,
-            variance: read.number("workers.latency_variance")?,
-            max_batch_tokens: read.integer("workers.max_batch_tokens")? as usize,
-        },
-    })
+    Ok(())
 }

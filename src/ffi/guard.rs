@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::app::embedded::{Embedded, EmbeddedError};
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 use super::types::*;
 

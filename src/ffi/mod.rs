@@ -14,8 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::embedded::{Embedded, EmbeddedError, Room};
-use crate::request::{ChatMessage, Priority, Prompt, RawRequest};
-use crate::scheduler::policy::PolicyKind;
+use crate::generate::{Prompt, RawRequest};
+use forebay_core::request::{Parameters, Priority};
+use forebay_core::scheduler::policy::PolicyKind;
+use forebay_text::ChatMessage;
 
 use guard::*;
 pub use types::*;
@@ -282,8 +284,7 @@ unsafe fn submit(engine: *mut Engine, prompt: Prompt, params: *const Params, req
 
 fn raw_request(prompt: Prompt, params: &Params, stop: Option<&str>) -> Result<RawRequest, Fault> {
     let number = |value: f64| Some(value).filter(|value| !value.is_nan());
-    let mut raw = RawRequest {
-        prompt,
+    let mut parameters = Parameters {
         max_tokens: Some(params.max_tokens).filter(|&count| count != -1),
         max_tokens_param: "max_tokens",
         temperature: number(params.temperature),
@@ -292,7 +293,6 @@ fn raw_request(prompt: Prompt, params: &Params, stop: Option<&str>) -> Result<Ra
         top_k: Some(params.top_k).filter(|&count| count != -1),
         seed: params.has_seed.then_some(params.seed),
         ignore_eos: params.ignore_eos,
-        stop: stop.map(str::to_owned).into_iter().collect(),
         priority: match params.priority {
             FOREBAY_PRIORITY_LOW => Priority::Low,
             FOREBAY_PRIORITY_NORMAL => Priority::Normal,
@@ -300,8 +300,9 @@ fn raw_request(prompt: Prompt, params: &Params, stop: Option<&str>) -> Result<Ra
             FOREBAY_PRIORITY_CRITICAL => Priority::Critical,
             _ => return Err(argument("priority must be 0 (low), 1 (normal), 2 (high) or 3 (critical)")),
         },
-        ..RawRequest::default()
+        ..Parameters::default()
     };
-    raw.shaping.repetition_penalty = number(params.repetition_penalty);
-    Ok(raw)
+    parameters.shaping.repetition_penalty = number(params.repetition_penalty);
+    let stop = stop.map(str::to_owned).into_iter().collect();
+    Ok(RawRequest { prompt, stop, parameters, ..RawRequest::default() })
 }

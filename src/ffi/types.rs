@@ -2,8 +2,8 @@
 
 use std::ffi::c_char;
 
-use crate::request::FinishReason;
-use crate::scheduler::policy::PolicyKind;
+use forebay_core::request::FinishReason;
+use forebay_core::scheduler::policy::PolicyKind;
 
 pub const FOREBAY_OK: i32 = 0;
 /// A pointer that must point somewhere is null.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Delta;
-use crate::request::Payer;
+use super::delta::Delta;
+use forebay_core::request::Payer;
 
 #[derive(Debug)]
 pub struct Bill {

@@ -1,7 +1,7 @@
 //! How families of models write calls, for answers that are held to them: what `text`'s parsers read.
 
-use crate::grammar::{Naming, TaggedCalls};
-use crate::text::ToolFamily;
+use forebay_text::ToolFamily;
+use forebay_text::grammar::{Naming, TaggedCalls};
 
 /// What the family's parser reads.
 pub fn format_of(family: ToolFamily) -> TaggedCalls {
@@ -43,9 +43,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::grammar::{Grammar, GrammarSpec, Limits, Matcher, STACK_BYTES, State, Tool, Vocabulary};
-    use crate::text::glyph::plain;
-    use crate::text::{Piece, ToolParser, fixtures};
+    use forebay_core::constraint::{ConstraintState, Progress};
+    use forebay_text::glyph::plain;
+    use forebay_text::grammar::{Grammar, GrammarSpec, Limits, Matcher, STACK_BYTES, Tool, Vocabulary};
+    use forebay_text::{Piece, ToolParser, fixtures};
 
     fn grammar(tools: &[Tool], family: ToolFamily, one: bool) -> Grammar {
         let mut format = format_of(family);
@@ -72,8 +73,8 @@ mod tests {
         let tokenizer = fixtures::byte_level();
         let mut matcher = Matcher::new(grammar);
         let mut bytes = Vec::new();
-        while matcher.state() == State::Open && bytes.len() < 2_000 {
-            let mask = matcher.mask().unwrap();
+        while matcher.progress() == Progress::Open && bytes.len() < 2_000 {
+            let mask = matcher.allowed().unwrap();
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             if mask.may_end() && state >> 62 == 0 {
                 break;
@@ -84,7 +85,7 @@ mod tests {
                 break;
             }
             let token = texts[(state >> 33) as usize % texts.len()];
-            matcher.accept(token).unwrap();
+            matcher.advance(token).unwrap();
             bytes.extend_from_slice(tokenizer.token_bytes(token));
         }
         String::from_utf8(bytes).unwrap()

@@ -3,33 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::delta::{Delta, TextDelta, TokenLogprob, TopLogprob};
+use super::manner::Manner;
 use super::reader::{Heard, Reader};
-use super::{Delta, TextDelta, TokenLogprob, TopLogprob};
-use crate::request::{Event, FinishReason, Request, RequestError};
-use crate::step::{Logprobs, Sampled};
-use crate::text::glyph::{self, Glyph};
-use crate::text::{Detokenizer, ReasoningFamily, Tokenizer, TokenizerError, ToolFamily};
-use crate::units::{SeqId, TokenId};
-
-/// How a completion is written and cut.
-pub struct Manner {
-    pub stop: Vec<String>,
-    /// What ended the completion is part of its text.
-    pub include_stop: bool,
-    /// Special tokens are spelled out.
-    pub keep_special_tokens: bool,
-    /// Which tags stand around thinking, and whether the answer begins in it.
-    pub reasoning: Option<(ReasoningFamily, bool)>,
-    pub tools: Option<Tools>,
-}
-
-/// What may be called, and how the model writes it.
-pub struct Tools {
-    pub family: ToolFamily,
-    pub names: Vec<String>,
-    /// The answer ends with its first call.
-    pub only_first: bool,
-}
+use forebay_core::request::{Event, FinishReason, Request, RequestError};
+use forebay_core::step::{Logprobs, Sampled};
+use forebay_core::units::{SeqId, TokenId};
+use forebay_text::glyph::{self, Glyph};
+use forebay_text::{Detokenizer, Tokenizer, TokenizerError};
 
 pub struct Choice {
     seq: SeqId,

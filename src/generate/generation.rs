@@ -8,11 +8,12 @@ use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::bill::Bill;
-use super::{Choice, Delta};
-use crate::request::{Event, FinishReason, Request, RequestError, SamplingParams, Shaping};
-use crate::units::{Micros, TokenId};
-use crate::workers::breaker::Verdict;
-use crate::workers::{Dispatched, Underway};
+use super::choice::Choice;
+use super::delta::Delta;
+use forebay_core::request::{Event, FinishReason, Request, RequestError, SamplingParams, Shaping};
+use forebay_core::units::{Micros, TokenId};
+use forebay_engine::workers::breaker::Verdict;
+use forebay_engine::workers::{Dispatched, Underway};
 
 /// A running request. Dropping it aborts what is unfinished.
 pub struct Generation {

@@ -3,32 +3,19 @@
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use crate::grammar::{Cache, Grammar, GrammarError, GrammarSpec, Limits, STACK_BYTES, Stop, Vocabulary};
-use crate::request::{RawGrammar, RequestError};
-use crate::text::Tokenizer;
-use crate::units::TokenId;
+use forebay_core::constraint::Stop;
+use forebay_core::request::RequestError;
+use forebay_core::units::TokenId;
+use forebay_text::Tokenizer;
+use forebay_text::grammar::{
+    Cache, Grammar, GrammarConfig, GrammarError, GrammarSpec, Limits, STACK_BYTES, Vocabulary,
+};
 
-/// What grammars may cost the server.
-#[derive(Clone, Copy, Debug)]
-pub struct GrammarConfig {
-    /// Of one grammar, as the client wrote it.
-    pub max_bytes: usize,
-    /// Of one grammar. It may wait for others five times as long.
-    pub compile_timeout: Duration,
-    /// Compiled grammars that are kept.
-    pub cache_entries: usize,
-}
-
-impl Default for GrammarConfig {
-    fn default() -> GrammarConfig {
-        GrammarConfig { max_bytes: 256 << 10, compile_timeout: Duration::from_secs(2), cache_entries: 128 }
-    }
-}
+use super::raw::RawGrammar;
 
 /// What clients wrote for all grammars that are kept.
 const CACHE_BYTES: usize = 8 << 20;
@@ -163,8 +150,10 @@ impl Grammars {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::text::fixtures;
+    use forebay_text::fixtures;
 
     fn grammars(compile_timeout: Duration) -> Arc<Grammars> {
         let config = GrammarConfig { compile_timeout, ..GrammarConfig::default() };

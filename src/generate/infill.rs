@@ -1,8 +1,8 @@
 //! Filling a hole in a text, for models whose vocabulary has tokens for that.
 
-use crate::request::RequestError;
-use crate::text::Tokenizer;
-use crate::units::TokenId;
+use forebay_core::request::RequestError;
+use forebay_core::units::TokenId;
+use forebay_text::Tokenizer;
 
 /// The tokens before the first text, between the two, and after the second, as model families spell them: Qwen2.5-Coder and
 /// CodeGemma, StarCoder, Granite, DeepSeek-Coder, CodeLlama.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
-use crate::clock;
-use crate::request::{ChatMessage, Limits, Prompt, RequestError, TemplateOptions, check_tokens};
-use crate::text::{
+use forebay_core::request::{Limits, RequestError, check_tokens};
+use forebay_core::units::TokenId;
+use forebay_text::{ChatMessage, TemplateOptions};
+use forebay_text::{
     ChatTemplate, ContentGuard, TemplateError, Tokenizer, TokenizerError, ToolsIn, detokenize, in_plain_words,
 };
-use crate::units::TokenId;
 
 use super::infill;
+use super::raw::Prompt;
 
 /// Longer prompts are prepared off the async threads: tokenising runs at a few MB/s, so this is some milliseconds.
 const INLINE_BYTES: usize = 8 << 10;
@@ -111,7 +112,8 @@ impl Preparer {
             options.variables.iter().map(|(name, json)| (name.clone(), self.guard.mark_text(json))).collect();
         tools.iter_mut().for_each(|tools| tools.json = self.guard.mark_text(&tools.json));
         let guarded = TemplateOptions { variables, tools, ..options.clone() };
-        let mut rendered = template.render_with(&marked, &guarded, clock::unix_seconds()).map_err(template_error)?;
+        let mut rendered =
+            template.render_with(&marked, &guarded, forebay_clock::unix_seconds()).map_err(template_error)?;
         if let Some(last) = marked.last().filter(|_| options.continue_final_message) {
             reopen(&mut rendered, &last.content)?;
         }
@@ -158,7 +160,7 @@ fn reopen(rendered: &mut String, content: &str) -> Result<(), RequestError> {
 fn template_error(error: TemplateError) -> RequestError {
     let message = error.to_string();
     match error {
-        TemplateError::TooMuchWork | TemplateError::TooLong => RequestError::TemplateLimit { message },
+        TemplateError::TooMuchWork { .. } | TemplateError::TooLong { .. } => RequestError::TemplateLimit { message },
         TemplateError::Syntax { .. } | TemplateError::Raised { .. } | TemplateError::Failed { .. } => {
             RequestError::Template { message }
         }

@@ -1,10 +1,11 @@
 //! A completion's text, read as it comes: thinking, calls of tools and stop strings are told apart.
 
-use super::choice::{Manner, Tools};
-use super::{CallBegins, CallDelta, entropy};
-use crate::request::FinishReason;
-use crate::text::glyph::{self, Glyph};
-use crate::text::{Piece, ReasoningParser, Scan, StopMatcher, ToolFamily, ToolParser};
+use super::delta::{CallBegins, CallDelta};
+use super::entropy::entropy;
+use super::manner::{Manner, Tools};
+use forebay_core::request::FinishReason;
+use forebay_text::glyph::{self, Glyph};
+use forebay_text::{Piece, ReasoningParser, Scan, StopMatcher, ToolFamily, ToolParser};
 
 /// Thinking goes first, calls are looked for in what is left, stop strings in what is left then: neither a thought nor a
 /// call's arguments end an answer.

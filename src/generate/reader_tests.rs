@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::{Choice, Delta};
+use super::super::choice::Choice;
+use super::super::delta::Delta;
 use super::*;
-use crate::request::{Event, Limits, RawRequest};
-use crate::step::Sampled;
-use crate::text::{ReasoningFamily, Tokenizer, fixtures};
-use crate::units::{SeqId, TokenId};
+use forebay_core::request::Parameters;
+use forebay_core::request::{Event, Limits};
+use forebay_core::step::Sampled;
+use forebay_core::units::{SeqId, TokenId};
+use forebay_text::{ReasoningFamily, Tokenizer, fixtures};
 
 fn manner(family: Option<ToolFamily>, reasoning: Option<(ReasoningFamily, bool)>, stop: &[String]) -> Manner {
     let tools = |family| Tools { family, names: vec!["f".into(), "g-2".into()], only_first: false };
@@ -67,8 +69,7 @@ fn read<'a>(manner: &Manner, parts: impl IntoIterator<Item = &'a str>) -> Joined
 /// The tokens of a text one by one, as the engine sends them.
 fn heard(tokenizer: &Arc<Tokenizer>, manner: &Manner, ids: &[TokenId]) -> (Joined, Vec<TokenId>, usize) {
     let limits = Limits::new(4_096, fixtures::VOCAB, 16);
-    let checked = RawRequest::default();
-    let checked = RawRequest { prompt: crate::request::Prompt::Tokens(vec![1]), ..checked }.check(&limits, 0).unwrap();
+    let checked = Parameters::default().check(&limits, 0).unwrap();
     let built = checked.into_requests(vec![1], &[fixtures::END], &limits, || SeqId(0)).unwrap();
     let mut choice = Choice::new(tokenizer, &built.requests[0], manner);
     let (mut joined, mut tokens, mut thoughts) = (Joined::default(), Vec::new(), 0);

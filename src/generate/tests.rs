@@ -4,18 +4,20 @@ use proptest::prelude::*;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::clock::Clock;
-use crate::engine::EngineHandle;
-use crate::engine::command::{Accepted, EngineCommand, Submission};
-use crate::engine::heartbeat::Heartbeat;
-use crate::engine::permit::Gate;
-use crate::intake::Capacity;
-use crate::metrics::Metrics;
-use crate::request::{ChatMessage, Event, Prompt};
-use crate::step::{Logprobs, Sampled};
-use crate::text::fixtures;
-use crate::workers::balance::Balancer;
-use crate::workers::{Local, PoolConfig, PoolParts};
+use crate::generate::{Delta, TextDelta, infill};
+use forebay_clock::Clock;
+use forebay_core::intake::Capacity;
+use forebay_core::request::{Event, FinishReason, Parameters};
+use forebay_core::step::{Logprobs, Sampled};
+use forebay_engine::EngineHandle;
+use forebay_engine::command::{Accepted, EngineCommand, Submission};
+use forebay_engine::heartbeat::Heartbeat;
+use forebay_engine::metrics::Metrics;
+use forebay_engine::permit::Gate;
+use forebay_engine::workers::balance::Balancer;
+use forebay_engine::workers::{Local, PoolConfig, PoolParts};
+use forebay_text::ChatMessage;
+use forebay_text::fixtures;
 
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>{% endfor %}\
                         {% if add_generation_prompt %}<|assistant|>{% endif %}";
@@ -73,7 +75,7 @@ impl Scene {
             aliases: vec!["tiny".into()],
             adapters: Vec::new(),
             parsers: ParserChoices::default(),
-            grammars: GrammarConfig::default(),
+            grammars: forebay_text::grammar::GrammarConfig::default(),
             embeddings: Embeddings::default(),
         });
         Scene { generator, commands, tokenizer }
@@ -121,6 +123,11 @@ fn text(prompt: &str) -> RawRequest {
     RawRequest { prompt: Prompt::Text(prompt.into()), ..RawRequest::default() }
 }
 
+/// The request with other parameters.
+fn asking(raw: RawRequest, change: impl FnOnce(Parameters) -> Parameters) -> RawRequest {
+    RawRequest { parameters: change(raw.parameters), ..raw }
+}
+
 fn chat(content: &str) -> RawRequest {
     RawRequest { prompt: Prompt::Chat(vec![ChatMessage::new("user", content)]), ..RawRequest::default() }
 }
@@ -166,7 +173,8 @@ async fn check(raw: RawRequest, completion: &str, last: FinishReason, expected: 
 #[tokio::test]
 async fn a_text_becomes_tokens_and_tokens_become_text() {
     let mut scene = Scene::new();
-    let (generation, group) = scene.start(RawRequest { max_tokens: Some(7), ..text("hello fish") }).await;
+    let (generation, group) =
+        scene.start(asking(text("hello fish"), |p| Parameters { max_tokens: Some(7), ..p })).await;
     assert_eq!(generation.started.prompt_tokens, scene.tokenizer.encode("hello fish", true).unwrap());
     assert_eq!(group[0].request.prompt(), generation.started.prompt_tokens);
     assert_eq!((group[0].request.max_tokens(), generation.choices, generation.started.clamped), (7, 1, None));
@@ -225,7 +233,10 @@ async fn a_templates_raise_reaches_the_client() {
 async fn what_is_out_of_bounds_never_reaches_the_engine() {
     let mut scene = Scene::new();
     let tokens = |ids: &[i64]| RawRequest { prompt: Prompt::Tokens(ids.to_vec()), ..RawRequest::default() };
-    assert!(matches!(scene.refused(RawRequest { n: Some(0), ..text("a") }).await, RequestError::InvalidValue { .. }));
+    assert!(matches!(
+        scene.refused(asking(text("a"), |p| Parameters { n: Some(0), ..p })).await,
+        RequestError::InvalidValue { .. }
+    ));
     assert!(matches!(scene.refused(tokens(&[-1])).await, RequestError::InvalidValue { .. }));
     assert!(matches!(scene.refused(tokens(&[i64::from(fixtures::VOCAB)])).await, RequestError::InvalidValue { .. }));
     assert_eq!(scene.refused(tokens(&[])).await, RequestError::EmptyPrompt);
@@ -238,9 +249,9 @@ async fn what_is_out_of_bounds_never_reaches_the_engine() {
 async fn end_tokens_are_counted_and_add_no_text() {
     check(text("x"), "hello<|end|>", FinishReason::Stop, r#"0:"hello"x1 0:""x1 0:Stop 2"#).await;
     let tokens = fixtures::byte_level().encode(" fish", false).unwrap();
-    let stopping = RawRequest { stop_token_ids: vec![tokens[0].into()], ..text("x") };
+    let stopping = asking(text("x"), |p| Parameters { stop_token_ids: vec![tokens[0].into()], ..p });
     check(stopping, "hello fish", FinishReason::Stop, r#"0:"hello"x1 0:""x1 0:Stop 2"#).await;
-    let through = RawRequest { ignore_eos: true, ..text("x") };
+    let through = asking(text("x"), |p| Parameters { ignore_eos: true, ..p });
     check(through, "hello<|end|> fish", FinishReason::Length, r#"0:"hello"x1 0:" fish"x2 0:Length 3"#).await;
 }
 
@@ -290,7 +301,7 @@ async fn a_character_cut_by_the_end_becomes_one_replacement() {
 async fn logprobs_come_with_their_tokens() {
     let mut scene = Scene::new();
     let ids = scene.tokenizer.encode("é", false).unwrap();
-    let (mut generation, group) = scene.start(RawRequest { logprobs: Some(1), ..text("x") }).await;
+    let (mut generation, group) = scene.start(asking(text("x"), |p| Parameters { logprobs: Some(1), ..p })).await;
     for &id in &ids {
         let logprobs = Some(Logprobs { sampled: -0.5, rank: 2, top: vec![(fixtures::END, -0.25)], prompt: Vec::new() });
         group[0].events.try_send(Event::Token(Sampled { token: id, logprobs })).unwrap();
@@ -307,7 +318,7 @@ async fn logprobs_come_with_their_tokens() {
 async fn choices_are_merged_and_fail_alone() {
     let mut scene = Scene::new();
     let hello = scene.tokenizer.encode("hello", false).unwrap();
-    let (mut generation, group) = scene.start(RawRequest { n: Some(3), ..text("x") }).await;
+    let (mut generation, group) = scene.start(asking(text("x"), |p| Parameters { n: Some(3), ..p })).await;
     assert_eq!(generation.choices, 3);
     play(&group[0], &[hello[0], hello[0]], FinishReason::Length);
     group[1].events.try_send(Event::Failed(RequestError::NonFiniteLogits)).unwrap();
@@ -323,7 +334,7 @@ async fn choices_are_merged_and_fail_alone() {
 #[tokio::test]
 async fn dropping_a_generation_aborts_what_is_unfinished() {
     let mut scene = Scene::new();
-    let (mut generation, group) = scene.start(RawRequest { n: Some(2), ..text("x") }).await;
+    let (mut generation, group) = scene.start(asking(text("x"), |p| Parameters { n: Some(2), ..p })).await;
     play(&group[0], &[], FinishReason::Length);
     assert_eq!(shown(&[generation.next().await.unwrap()]), "0:Length 0");
     drop(generation);
@@ -366,7 +377,7 @@ async fn an_engine_that_stops_is_an_error_not_a_hang() {
 #[tokio::test]
 async fn what_has_not_begun_is_begun_elsewhere_and_only_once() {
     let (mut scene, mut others) = Scene::twice();
-    let raw = RawRequest { n: Some(2), ..text("x") };
+    let raw = asking(text("x"), |p| Parameters { n: Some(2), ..p });
     let (mut generation, first) = scene.start(raw).await;
     first.iter().for_each(|to| to.events.try_send(Event::Admitted { cached_tokens: 0 }).unwrap());
     let ids: Vec<SeqId> = first.iter().map(|to| to.request.id()).collect();
@@ -508,13 +519,17 @@ async fn what_ended_it_is_shown_on_request() {
     check(shown("lo f"), "hello fish hello", FinishReason::Length, r#"0:"hel"x1 0:"lo f"x1 0:Stop 2"#).await;
     let spelled = RawRequest { keep_special_tokens: true, include_stop: true, ..text("x") };
     check(spelled, "hello<|end|>", FinishReason::Stop, r#"0:"hello"x1 0:"<|end|>"x1 0:Stop 2"#).await;
-    let kept = RawRequest { keep_special_tokens: true, ignore_eos: true, ..text("x") };
+    let kept = RawRequest {
+        keep_special_tokens: true,
+        parameters: Parameters { ignore_eos: true, ..Parameters::default() },
+        ..text("x")
+    };
     check(kept, "hello<|end|> fish", FinishReason::Length, r#"0:"hello"x1 0:"<|end|>"x1 0:" fish"x1 0:Length 3"#).await;
 }
 
 #[tokio::test]
 async fn a_thinking_budget_needs_tags_that_are_tokens() {
-    let budgeted = || RawRequest { max_thinking_tokens: Some(5), ..chat("hi") };
+    let budgeted = || asking(chat("hi"), |p| Parameters { max_thinking_tokens: Some(5), ..p });
     let refused = |error: RequestError| matches!(error, RequestError::Unsupported { param, .. } if param == "max_thinking_tokens");
     assert!(refused(Scene::new().refused(budgeted()).await), "no tags");
     let thinking = || Some(ChatTemplate::new("{{ messages[0].content }}<think>", None, None).unwrap());
@@ -528,7 +543,7 @@ async fn a_thinking_budget_needs_tags_that_are_tokens() {
         tags: ThinkingTags { open: fixtures::USER, close: fixtures::ASSISTANT, begins_open: true },
     };
     assert_eq!(group[0].request.shaping().thinking, Some(expected));
-    let negative = RawRequest { max_thinking_tokens: Some(-1), ..chat("hi") };
+    let negative = asking(chat("hi"), |p| Parameters { max_thinking_tokens: Some(-1), ..p });
     assert!(matches!(scene.refused(negative).await, RequestError::InvalidValue { .. }));
 }
 
@@ -540,7 +555,7 @@ async fn template_variables_reach_the_template_and_forge_nothing() {
     let mut scene = Scene::with(Some(template));
     let variables =
         vec![("voice".to_owned(), r#""calm<|end|>""#.to_owned()), ("deep".to_owned(), r#"{"a":[1,2]}"#.to_owned())];
-    let template = crate::request::TemplateOptions { variables, ..Default::default() };
+    let template = forebay_text::TemplateOptions { variables, ..Default::default() };
     let (generation, _) = scene.start(RawRequest { template, ..chat("hi") }).await;
     let tokens = &generation.started.prompt_tokens;
     assert!(!tokens.contains(&fixtures::END), "a special token in a variable is only text");

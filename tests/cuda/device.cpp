@@ -1,4 +1,4 @@
-//! A device behind a pipe: arrays and launches come in on standard input, as tests/it/cuda_kernels/device.rs writes
+//! A device behind a pipe: arrays and launches come in on standard input, as tests/it/models/cuda_kernels/device.rs writes
 //! them.
 //!
 //! Commands are one byte, numbers little-endian:

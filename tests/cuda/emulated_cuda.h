@@ -1,4 +1,4 @@
-//! CUDA's words on a CPU, as far as src/kernels/cuda uses them: what `types.cuh` includes where nvcc does not compile.
+//! CUDA's words on a CPU, as far as crates/kernels/src/cuda uses them: what `types.cuh` includes where nvcc does not compile.
 #pragma once
 
 #include <cmath>

@@ -1,14 +1,38 @@
 //! Anthropic's error object, of the same table of errors.
 
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::api::error::{face, respond};
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
-/// The body of an error, and the data of an error's event.
-pub fn object(error: &RequestError) -> Value {
-    json!({"type": "error", "error": {"type": kind(error), "message": error.to_string()}})
+/// Every error of these routes.
+#[derive(Serialize, ToSchema)]
+pub struct MessageErrorAnswer {
+    /// `error`.
+    r#type: &'static str,
+    error: MessageErrorObject,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct MessageErrorObject {
+    #[schema(example = "invalid_request_error")]
+    r#type: &'static str,
+    message: String,
+}
+
+impl MessageErrorAnswer {
+    /// The body of an error, and the data of an error's event.
+    pub fn of(error: &RequestError) -> MessageErrorAnswer {
+        MessageErrorAnswer { r#type: "error", error: MessageErrorObject::of(error) }
+    }
+}
+
+impl MessageErrorObject {
+    pub fn of(error: &RequestError) -> MessageErrorObject {
+        MessageErrorObject { r#type: kind(error), message: error.to_string() }
+    }
 }
 
 /// Anthropic's `type`, by status.
@@ -38,6 +62,6 @@ impl From<RequestError> for MessagesError {
 
 impl IntoResponse for MessagesError {
     fn into_response(self) -> Response {
-        respond(&self.0, object(&self.0))
+        respond(&self.0, MessageErrorAnswer::of(&self.0))
     }
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::openai::messages::content_text;
-use crate::api::openai::origins::Origins;
-use crate::api::openai::params::{Fields, wrong};
-use crate::request::RequestError;
+use crate::api::pipeline::messages::content_text;
+use crate::api::pipeline::origins::Origins;
+use crate::api::pipeline::params::{Fields, wrong};
+use forebay_core::request::RequestError;
 
 const MAX_MESSAGES: usize = 2_048;
 

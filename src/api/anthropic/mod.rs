@@ -1,34 +1,33 @@
 //! Anthropic's `POST /v1/messages` and `POST /v1/messages/count_tokens`, over the same chats and the same queue.
 //!
 //! ```text
-//! input.rs   blocks → a chat's messages ─▶ openai::chat::parse, the same checks as for any chat
-//! answer.rs  parts → blocks, whole or as events · error.rs Anthropic's error object
+//! input.rs   blocks → a chat's messages ─▶ pipeline/translated.rs, the same checks as for any chat
+//! writer.rs  parts → blocks (answer.rs), whole or as events · error.rs  Anthropic's error object · request.rs  what bodies may hold
 //! ```
 
 mod answer;
-mod error;
+pub mod error;
 mod input;
+pub mod request;
+mod writer;
 
-use axum::Json;
 use axum::extract::{Request, State as Extract};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use super::State;
-use super::extract::read_object;
-use super::openai::chat;
-use super::openai::head::Head;
-use super::openai::params::{Fields, wrong};
-use super::openai::rename::renamed;
-use super::openai::running::Running;
-use super::openai::telling;
-use super::openai::wire::{self, About};
-use super::openapi::shapes::messages::{CountRequest, MessageAnswer, MessageEvent, MessageRequest, TokenCount};
-use super::openapi::shapes::parameters::{RequestHeaders, Strictness};
-use crate::request::RequestError;
-use answer::Telling;
-pub use error::{MessagesError, object as error_object};
+use crate::api::State;
+use crate::api::extract::read_object;
+use crate::api::pipeline::head::Head;
+use crate::api::pipeline::params::{Fields, wrong};
+use crate::api::pipeline::request_headers::{RequestHeaders, Strictness};
+use crate::api::pipeline::translated::Translated;
+use crate::api::pipeline::wire;
+use answer::{MessageAnswer, MessageEvent, TokenCount};
+use error::MessagesError;
+use forebay_core::request::RequestError;
 use input::Input;
+use request::{CountRequest, MessageRequest};
+use writer::MessageWriter;
 
 /// Fields that mean the same in a chat. The later ones are ours.
 const PASSED: &[&str] = &[
@@ -46,13 +45,6 @@ const PASSED: &[&str] = &[
     "timeout_ms",
     "deadline_ms",
 ];
-
-/// Messages as a chat.
-struct Translated {
-    chat: Map<String, Value>,
-    input: Input,
-    ignored: Vec<String>,
-}
 
 /// Whether an answer is wanted, or only the number of tokens that are read for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,25 +66,11 @@ enum Wanted {
     ))),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, MessagesError> {
-    let mut head = Head::read(&state, &request, "msg_")?;
+    let head = Head::read(&state, &request, "msg_")?;
     head.refuse_conversation()?;
     let fields = Fields::new(read_object(request, state.body).await?);
-    let Translated { chat, input, ignored } = translate(&state, &head, fields, Wanted::Answer)?;
-    let named = |param: &str| input.named(param);
-    let asked = chat::parse_translated(&state, &head, chat, ignored, named)?;
-    let stream = asked.delivery.stream;
-    head.adapter = asked.raw.adapter;
-    let running =
-        Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(|error| renamed(error, named))?;
-    let about = About::new(&running, asked.ignored);
-    let telling = Telling::new(&state, &head);
-    let mut response = if stream {
-        telling::stream(&state, &head, running, telling).await?
-    } else {
-        Json(telling::whole(&state, &head, running, telling).await?).into_response()
-    };
-    wire::headers(&mut response, about);
-    Ok(response)
+    let translated = translate(&state, &head, fields, Wanted::Answer)?;
+    Ok(translated.answer(&state, head, MessageWriter::new).await?)
 }
 
 /// Counts the tokens that would be read for such a request.
@@ -108,13 +86,11 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
 pub async fn count_tokens(Extract(state): Extract<State>, request: Request) -> Result<Response, MessagesError> {
     let head = Head::read(&state, &request, "msg_")?;
     let fields = Fields::new(read_object(request, state.body).await?);
-    let Translated { chat, input, ignored } = translate(&state, &head, fields, Wanted::Count)?;
-    let named = |param: &str| input.named(param);
-    let asked = chat::parse_translated(&state, &head, chat, ignored, named)?;
-    let count = state.generator.prompt_tokens(&asked.raw).await.map_err(|error| renamed(error, named))?.len();
-    Ok(wire::answer(json!({"input_tokens": count}), asked.ignored))
+    let (input_tokens, ignored) = translate(&state, &head, fields, Wanted::Count)?.count(&state, &head).await?;
+    Ok(wire::answer(TokenCount { input_tokens }, ignored))
 }
 
+/// Messages as a chat.
 fn translate(state: &State, head: &Head, mut fields: Fields, wanted: Wanted) -> Result<Translated, RequestError> {
     let mut chat = Map::new();
     if wanted == Wanted::Count {
@@ -156,7 +132,8 @@ fn translate(state: &State, head: &Head, mut fields: Fields, wanted: Wanted) -> 
             return Err(RequestError::Unsupported { param: name.into(), message });
         }
     }
-    Ok(Translated { chat, input, ignored: fields.finish(head.strict)? })
+    let ignored = fields.finish(head.strict)?;
+    Ok(Translated { chat, ignored, named: Box::new(move |param| input.named(param)) })
 }
 
 /// Whom a request is for.

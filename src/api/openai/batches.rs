@@ -1,25 +1,28 @@
 //! `/v1/batches`: create, list, look, cancel. Who runs them is `jobs`; what happens here is written down and told to it.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State as Extract};
 use axum::http::Uri;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::files::expiry_seconds;
-use super::lists::{self, Query};
-use super::params::{Fields, wrong};
 use crate::api::Front;
 use crate::api::access::Owner;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
-use crate::api::openapi::shapes::batches::{BatchList, BatchObject, BatchRequest, ListPart};
-use crate::jobs::{self, ROUTES};
-use crate::request::RequestError;
-use crate::store::{Batch, BatchStatus, NewBatch};
+use crate::api::pipeline::lists::{self, ListPage, ListPart, Query};
+use crate::api::pipeline::params::{Fields, wrong};
+use forebay_core::request::RequestError;
+use forebay_store::jobs::{self, ROUTES};
+use forebay_store::{Batch, BatchStatus, NewBatch};
 
-type Answer = Result<Json<Value>, ApiError>;
+type Answer<T> = Result<Json<T>, ApiError>;
 
 /// As OpenAI has them.
 const DEFAULT_LISTED: usize = 20;
@@ -30,7 +33,7 @@ const MAX_VALUE_CHARS: usize = 512;
 
 /// Begins a batch over an uploaded file.
 #[utoipa::path(post, path = "/v1/batches", operation_id = "create_batch", tag = "openai", request_body = BatchRequest, responses((status = 200, description = "The batch, which is validated next", body = BatchObject)))]
-pub async fn create(Extract(state): Extract<Front>, owner: Owner, request: Request) -> Answer {
+pub async fn create(Extract(state): Extract<Front>, owner: Owner, request: Request) -> Answer<BatchObject> {
     let mut asked = parse(Fields::new(read_object(request, state.body).await?), state.clock.unix_millis())?;
     asked.owner = owner.0.clone();
     let input = state.store.file(&asked.input_file_id, asked.created_ms).await.map_err(RequestError::from)?;
@@ -43,7 +46,7 @@ pub async fn create(Extract(state): Extract<Front>, owner: Owner, request: Reque
     // As it was made: once woken, the runner changes it.
     let batch = find(&state, &owner, &asked.id).await?;
     state.batches.notify_one();
-    Ok(Json(object(&batch)))
+    Ok(Json(BatchObject::of(batch)))
 }
 
 fn parse(mut fields: Fields, now: i64) -> Result<NewBatch, RequestError> {
@@ -105,24 +108,32 @@ fn metadata(value: Value) -> Result<String, RequestError> {
 }
 
 /// The batches, newest first.
-#[utoipa::path(get, path = "/v1/batches", operation_id = "batches", tag = "openai", params(ListPart), responses((status = 200, description = "A part of the list", body = BatchList)))]
-pub async fn list(Extract(state): Extract<Front>, Owner(owner): Owner, uri: Uri) -> Answer {
+#[utoipa::path(get, path = "/v1/batches", operation_id = "batches", tag = "openai", params(ListPart), responses((status = 200, description = "A part of the list", body = ListPage<BatchObject>)))]
+pub async fn list(Extract(state): Extract<Front>, Owner(owner): Owner, uri: Uri) -> Answer<ListPage<BatchObject>> {
     let mut query = Query::of(&uri)?;
     let paging = query.paging(DEFAULT_LISTED, MOST_LISTED)?;
     query.finish()?;
     let page = state.store.batches(&paging, owner.as_deref()).await.map_err(RequestError::from)?;
-    Ok(Json(lists::list(page, object)?))
+    Ok(Json(ListPage::of(page, |batch| &batch.id, BatchObject::of)?))
 }
 
 /// A batch: how far it is, and its files once it is over.
 #[utoipa::path(get, path = "/v1/batches/{id}", operation_id = "batch", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The batch", body = BatchObject)))]
-pub async fn one(Extract(state): Extract<Front>, owner: Owner, path: Result<Path<String>, PathRejection>) -> Answer {
-    Ok(Json(object(&find(&state, &owner, &lists::id("batch", "batch_", path)?).await?)))
+pub async fn one(
+    Extract(state): Extract<Front>,
+    owner: Owner,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer<BatchObject> {
+    Ok(Json(BatchObject::of(find(&state, &owner, &lists::id("batch", "batch_", path)?).await?)))
 }
 
 /// Lines that are being answered end; those that were answered keep their answers.
 #[utoipa::path(post, path = "/v1/batches/{id}/cancel", operation_id = "cancel_batch", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The batch", body = BatchObject)))]
-pub async fn cancel(Extract(state): Extract<Front>, owner: Owner, path: Result<Path<String>, PathRejection>) -> Answer {
+pub async fn cancel(
+    Extract(state): Extract<Front>,
+    owner: Owner,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer<BatchObject> {
     let id = lists::id("batch", "batch_", path)?;
     find(&state, &owner, &id).await?;
     let moved = state.store.cancel_batch(&id, state.clock.unix_millis()).await.map_err(RequestError::from)?;
@@ -132,7 +143,7 @@ pub async fn cancel(Extract(state): Extract<Front>, owner: Owner, path: Result<P
         let message = format!("cannot be cancelled: it is {}", batch.status.name());
         return Err(RequestError::invalid("batch_id", message).into());
     }
-    Ok(Json(object(&batch)))
+    Ok(Json(BatchObject::of(batch)))
 }
 
 async fn find(state: &Front, owner: &Owner, id: &str) -> Result<Batch, RequestError> {
@@ -140,31 +151,121 @@ async fn find(state: &Front, owner: &Owner, id: &str) -> Result<Batch, RequestEr
     batch.filter(|batch| owner.sees(batch.owner.as_deref())).ok_or_else(|| lists::missing("batch", id))
 }
 
-fn object(batch: &Batch) -> Value {
-    let seconds = |ms: Option<i64>| ms.map(|ms| ms / 1_000);
-    // Written by ourselves.
-    let stored =
-        |text: &Option<String>| text.as_deref().and_then(|text| serde_json::from_str::<Map<_, Value>>(text).ok());
-    json!({
-        "id": batch.id,
-        "object": "batch",
-        "endpoint": batch.endpoint,
-        "errors": stored(&batch.errors),
-        "input_file_id": batch.input_file_id,
-        "completion_window": batch.completion_window,
-        "status": batch.status.name(),
-        "output_file_id": batch.output_file_id,
-        "error_file_id": batch.error_file_id,
-        "created_at": batch.created_ms / 1_000,
-        "in_progress_at": seconds(batch.in_progress_ms),
-        "expires_at": batch.expires_ms / 1_000,
-        "finalizing_at": seconds(batch.finalizing_ms),
-        "completed_at": seconds(batch.completed_ms),
-        "failed_at": seconds(batch.failed_ms),
-        "expired_at": seconds(batch.expired_ms),
-        "cancelling_at": seconds(batch.cancelling_ms),
-        "cancelled_at": seconds(batch.cancelled_ms),
-        "request_counts": {"total": batch.total, "completed": batch.completed, "failed": batch.failed},
-        "metadata": stored(&batch.metadata),
-    })
+#[expect(dead_code, reason = "it describes what `parse` takes apart, and is never made")]
+#[derive(ToSchema)]
+pub struct BatchRequest {
+    /// Of a file of the purpose `batch`.
+    input_file_id: String,
+    /// The route that all of its lines ask.
+    endpoint: String,
+    /// `24h`, or another number of `s`, `m`, `h` or `d` up to `30d`.
+    completion_window: String,
+    /// Up to 16 strings.
+    metadata: Option<BTreeMap<String, String>>,
+    output_expires_after: Option<OutputExpiry>,
+}
+
+#[expect(dead_code, reason = "it describes what `output_expiry` takes apart, and is never made")]
+#[derive(ToSchema)]
+pub struct OutputExpiry {
+    /// `created_at`.
+    anchor: String,
+    #[schema(minimum = 3600, maximum = 2592000)]
+    seconds: i64,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct BatchObject {
+    id: String,
+    /// `batch`.
+    object: &'static str,
+    endpoint: String,
+    /// Of a failed one: what is wrong with its file, and in which lines.
+    #[schema(required = true)]
+    errors: Option<BatchErrors>,
+    input_file_id: String,
+    completion_window: String,
+    /// `validating`, `failed`, `in_progress`, `finalizing`, `completed`, `expired`, `cancelling`, `cancelled`.
+    status: &'static str,
+    #[schema(required = true)]
+    output_file_id: Option<String>,
+    #[schema(required = true)]
+    error_file_id: Option<String>,
+    /// Unix seconds, as the following.
+    created_at: i64,
+    #[schema(required = true)]
+    in_progress_at: Option<i64>,
+    expires_at: i64,
+    #[schema(required = true)]
+    finalizing_at: Option<i64>,
+    #[schema(required = true)]
+    completed_at: Option<i64>,
+    #[schema(required = true)]
+    failed_at: Option<i64>,
+    #[schema(required = true)]
+    expired_at: Option<i64>,
+    #[schema(required = true)]
+    cancelling_at: Option<i64>,
+    #[schema(required = true)]
+    cancelled_at: Option<i64>,
+    request_counts: RequestCounts,
+    /// As the client sent it.
+    #[schema(required = true, value_type = Option<BTreeMap<String, String>>)]
+    metadata: Option<Map<String, Value>>,
+}
+
+/// As the store keeps it.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct BatchErrors {
+    /// `list`.
+    object: String,
+    data: Vec<BatchError>,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct BatchError {
+    code: String,
+    message: String,
+    #[schema(required = true)]
+    param: Option<String>,
+    /// From 1.
+    #[schema(required = true)]
+    line: Option<i64>,
+}
+
+/// Lines whose answers are in the store.
+#[derive(Serialize, ToSchema)]
+pub struct RequestCounts {
+    total: i64,
+    completed: i64,
+    failed: i64,
+}
+
+impl BatchObject {
+    fn of(batch: Batch) -> BatchObject {
+        let seconds = |ms: Option<i64>| ms.map(|ms| ms / 1_000);
+        BatchObject {
+            id: batch.id,
+            object: "batch",
+            endpoint: batch.endpoint,
+            // Errors and metadata were written by ourselves.
+            errors: batch.errors.and_then(|text| serde_json::from_str(&text).ok()),
+            input_file_id: batch.input_file_id,
+            completion_window: batch.completion_window,
+            status: batch.status.name(),
+            output_file_id: batch.output_file_id,
+            error_file_id: batch.error_file_id,
+            created_at: batch.created_ms / 1_000,
+            in_progress_at: seconds(batch.in_progress_ms),
+            expires_at: batch.expires_ms / 1_000,
+            finalizing_at: seconds(batch.finalizing_ms),
+            completed_at: seconds(batch.completed_ms),
+            failed_at: seconds(batch.failed_ms),
+            expired_at: seconds(batch.expired_ms),
+            cancelling_at: seconds(batch.cancelling_ms),
+            cancelled_at: seconds(batch.cancelled_ms),
+            request_counts: RequestCounts { total: batch.total, completed: batch.completed, failed: batch.failed },
+            metadata: batch.metadata.and_then(|text| serde_json::from_str(&text).ok()),
+        }
+    }
 }

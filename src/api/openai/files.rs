@@ -8,21 +8,20 @@ use axum::extract::{FromRequest, Multipart, Path, Request, State as Extract};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
-use serde_json::{Value, json};
+use serde::Serialize;
 use tokio::time::timeout;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::lists::{self, Query};
 use crate::api::Front;
 use crate::api::access::Owner;
-use crate::api::error::ApiError;
-use crate::api::openapi::shapes::batches::{FileDeleted, FileList, FileObject, FilePart, FileUpload, ListPart};
-use crate::api::openapi::shapes::errors::ErrorAnswer;
-use crate::jobs::{LineFault, LineReader};
-use crate::request::RequestError;
-use crate::store::{self, FileQuery, NewFile, Store};
+use crate::api::error::{ApiError, ErrorAnswer};
+use crate::api::pipeline::lists::{self, ListPage, ListPart, Query};
+use forebay_core::request::RequestError;
+use forebay_store::jobs::{LineFault, LineReader};
+use forebay_store::{self as store, FileQuery, NewFile, Store};
 
-type Answer = Result<Json<Value>, ApiError>;
+type Answer<T> = Result<Json<T>, ApiError>;
 
 /// As OpenAI has it.
 const MOST_LISTED: usize = 10_000;
@@ -34,7 +33,7 @@ const PART_BYTES: usize = 256 << 10;
 
 /// Takes a file of lines for a batch, checked as it comes.
 #[utoipa::path(post, path = "/v1/files", operation_id = "upload_file", tag = "openai", request_body(content = FileUpload, content_type = "multipart/form-data"), responses((status = 200, description = "The file", body = FileObject), (status = 507, description = "The store is full", body = ErrorAnswer)))]
-pub async fn upload(Extract(state): Extract<Front>, owner: Owner, request: Request) -> Answer {
+pub async fn upload(Extract(state): Extract<Front>, owner: Owner, request: Request) -> Answer<FileObject> {
     // Says only what is wrong with the content type.
     let form = Multipart::from_request(request, &()).await.map_err(|_| RequestError::NotMultipart)?;
     let draft = Draft { store: state.store.clone(), id: new_id(), kept: false };
@@ -46,7 +45,7 @@ pub async fn upload(Extract(state): Extract<Front>, owner: Owner, request: Reque
             return Err(error.into());
         }
     }
-    Ok(Json(object(&find(&state, &owner, &id).await?)))
+    Ok(Json(FileObject::of(find(&state, &owner, &id).await?)))
 }
 
 /// An upload under way. Dropped, since its client left, its parts go.
@@ -195,8 +194,8 @@ async fn patiently<T>(state: &Front, next: impl Future<Output = Result<T, Multip
 }
 
 /// The files, newest first.
-#[utoipa::path(get, path = "/v1/files", operation_id = "files", tag = "openai", params(ListPart, FilePart), responses((status = 200, description = "A part of the list", body = FileList)))]
-pub async fn list(Extract(state): Extract<Front>, Owner(owner): Owner, uri: Uri) -> Answer {
+#[utoipa::path(get, path = "/v1/files", operation_id = "files", tag = "openai", params(ListPart, FilePart), responses((status = 200, description = "A part of the list", body = ListPage<FileObject>)))]
+pub async fn list(Extract(state): Extract<Front>, Owner(owner): Owner, uri: Uri) -> Answer<ListPage<FileObject>> {
     let mut query = Query::of(&uri)?;
     let paging = query.paging(MOST_LISTED, MOST_LISTED)?;
     let oldest_first = match query.take("order").as_deref() {
@@ -212,14 +211,18 @@ pub async fn list(Extract(state): Extract<Front>, Owner(owner): Owner, uri: Uri)
         .files(&FileQuery { paging, oldest_first, purpose, owner, now_ms })
         .await
         .map_err(RequestError::from)?;
-    Ok(Json(lists::list(page, object)?))
+    Ok(Json(ListPage::of(page, |file| &file.id, FileObject::of)?))
 }
 
 /// A file, without its content.
 #[utoipa::path(get, path = "/v1/files/{id}", operation_id = "file", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "The file", body = FileObject)))]
-pub async fn one(Extract(state): Extract<Front>, owner: Owner, path: Result<Path<String>, PathRejection>) -> Answer {
+pub async fn one(
+    Extract(state): Extract<Front>,
+    owner: Owner,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer<FileObject> {
     let id = lists::id("file", "file-", path)?;
-    Ok(Json(object(&find(&state, &owner, &id).await?)))
+    Ok(Json(FileObject::of(find(&state, &owner, &id).await?)))
 }
 
 /// A file's content.
@@ -248,10 +251,14 @@ pub async fn content(
 
 /// Deletes a file and its content.
 #[utoipa::path(delete, path = "/v1/files/{id}", operation_id = "delete_file", tag = "openai", params(("id" = String, Path)), responses((status = 200, description = "It is gone", body = FileDeleted)))]
-pub async fn delete(Extract(state): Extract<Front>, owner: Owner, path: Result<Path<String>, PathRejection>) -> Answer {
+pub async fn delete(
+    Extract(state): Extract<Front>,
+    owner: Owner,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer<FileDeleted> {
     let file = find(&state, &owner, &lists::id("file", "file-", path)?).await?;
     state.store.delete_file(&file.id).await.map_err(RequestError::from)?;
-    Ok(Json(json!({"id": file.id, "object": "file", "deleted": true})))
+    Ok(Json(FileDeleted { id: file.id, object: "file", deleted: true }))
 }
 
 async fn find(state: &Front, owner: &Owner, id: &str) -> Result<store::FileObject, RequestError> {
@@ -263,16 +270,70 @@ fn new_id() -> String {
     format!("file-{}", Uuid::new_v4().simple())
 }
 
-fn object(file: &store::FileObject) -> Value {
-    json!({
-        "id": file.id,
-        "object": "file",
-        "bytes": file.bytes,
-        "created_at": file.created_ms / 1_000,
-        "expires_at": file.expires_ms.map(|ms| ms / 1_000),
-        "filename": file.filename,
-        "purpose": file.purpose,
-        "status": "processed",
-        "status_details": null,
-    })
+/// A form, its fields in any order.
+#[expect(dead_code, reason = "it describes what `receive` takes apart, and is never made")]
+#[derive(ToSchema)]
+pub struct FileUpload {
+    /// JSON Lines: `{"custom_id", "method", "url", "body"}`.
+    #[schema(value_type = String, format = Binary)]
+    file: Vec<u8>,
+    /// `batch`.
+    purpose: String,
+    /// `created_at`.
+    #[schema(rename = "expires_after[anchor]")]
+    expires_after_anchor: Option<String>,
+    #[schema(rename = "expires_after[seconds]", minimum = 3600, maximum = 2592000)]
+    expires_after_seconds: Option<i64>,
+}
+
+#[expect(dead_code, reason = "it describes what `list` takes apart, and is never made")]
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct FilePart {
+    purpose: Option<String>,
+    /// `asc` or `desc`, the default.
+    order: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct FileObject {
+    id: String,
+    /// `file`.
+    object: &'static str,
+    bytes: i64,
+    /// Unix seconds.
+    created_at: i64,
+    #[schema(required = true)]
+    expires_at: Option<i64>,
+    filename: String,
+    /// `batch` or `batch_output`.
+    purpose: String,
+    /// `processed`.
+    status: &'static str,
+    #[schema(required = true)]
+    status_details: Option<String>,
+}
+
+impl FileObject {
+    fn of(file: store::FileObject) -> FileObject {
+        FileObject {
+            id: file.id,
+            object: "file",
+            bytes: file.bytes,
+            created_at: file.created_ms / 1_000,
+            expires_at: file.expires_ms.map(|ms| ms / 1_000),
+            filename: file.filename,
+            purpose: file.purpose,
+            status: "processed",
+            status_details: None,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct FileDeleted {
+    id: String,
+    /// `file`.
+    object: &'static str,
+    deleted: bool,
 }

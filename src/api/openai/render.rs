@@ -4,22 +4,23 @@
 
 use axum::extract::{Request, State as Extract};
 use axum::response::Response;
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::chat;
+use super::chat::request::ChatRequest;
 use super::completions;
-use super::head::Head;
-use super::params::Fields;
-use super::wire;
+use super::completions::request::CompletionRequest;
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
-use crate::api::openapi::shapes::chat::ChatRequest;
-use crate::api::openapi::shapes::completions::CompletionRequest;
-use crate::api::openapi::shapes::parameters::Strictness;
-use crate::api::openapi::shapes::responses::InputTokens;
-use crate::api::openapi::shapes::tokens::{Rendered, RenderedPrompt};
-use crate::units::TokenId;
+use crate::api::pipeline::chat;
+use crate::api::pipeline::head::Head;
+use crate::api::pipeline::params::Fields;
+use crate::api::pipeline::request_headers::Strictness;
+use crate::api::pipeline::wire;
+use crate::generate::Generator;
+use forebay_core::request::RequestError;
+use forebay_core::units::TokenId;
 
 /// The text that a chat's template makes of it, and its tokens.
 #[utoipa::path(
@@ -33,15 +34,7 @@ use crate::units::TokenId;
 )]
 pub async fn render(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let (tokens, ignored) = rendered(&state, request).await?;
-    let body = json!({
-        "object": "chat.completion.render",
-        "model": state.generator.model_id(),
-        "prompt": state.generator.spell_prompt(&tokens)?,
-        "token_ids": tokens,
-        "count": tokens.len(),
-        "max_model_len": state.generator.limits().max_model_len,
-    });
-    Ok(wire::answer(body, ignored))
+    Ok(wire::answer(Rendered::of(&state.generator, "chat.completion.render", tokens)?, ignored))
 }
 
 /// The tokens of each prompt, in their order.
@@ -52,7 +45,7 @@ pub async fn render(Extract(state): Extract<State>, request: Request) -> Result<
     tag = "openai",
     params(Strictness),
     request_body = CompletionRequest,
-    responses((status = 200, description = "What the model would read, one entry for each prompt", body = Vec<RenderedPrompt>)),
+    responses((status = 200, description = "What the model would read, one entry for each prompt", body = Vec<Rendered>)),
 )]
 pub async fn render_completion(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let head = Head::read(&state, &request, "render-")?;
@@ -61,16 +54,9 @@ pub async fn render_completion(Extract(state): Extract<State>, request: Request)
     let mut rendered = Vec::with_capacity(raws.len());
     for raw in &raws {
         let tokens = state.generator.prompt_tokens(raw).await?;
-        rendered.push(json!({
-            "object": "completion.render",
-            "model": state.generator.model_id(),
-            "prompt": state.generator.spell_prompt(&tokens)?,
-            "token_ids": tokens,
-            "count": tokens.len(),
-            "max_model_len": state.generator.limits().max_model_len,
-        }));
+        rendered.push(Rendered::of(&state.generator, "completion.render", tokens)?);
     }
-    Ok(wire::answer(rendered.into(), ignored))
+    Ok(wire::answer(rendered, ignored))
 }
 
 /// Counts the tokens of a chat's prompt.
@@ -85,11 +71,51 @@ pub async fn render_completion(Extract(state): Extract<State>, request: Request)
 )]
 pub async fn input_tokens(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let (tokens, ignored) = rendered(&state, request).await?;
-    Ok(wire::answer(json!({"object": "response.input_tokens", "input_tokens": tokens.len()}), ignored))
+    Ok(wire::answer(InputTokens::new(tokens.len()), ignored))
 }
 
 async fn rendered(state: &State, request: Request) -> Result<(Vec<TokenId>, Vec<String>), ApiError> {
     let head = Head::read(state, &request, "render-")?;
     let asked = chat::parse(state, &head, Fields::new(read_object(request, state.body).await?))?;
     Ok((state.generator.prompt_tokens(&asked.raw).await?, asked.ignored))
+}
+
+/// What the model would read of a chat, or of one prompt.
+#[derive(Serialize, ToSchema)]
+pub struct Rendered {
+    /// `chat.completion.render` or `completion.render`.
+    object: &'static str,
+    model: String,
+    /// The text, special tokens spelled out.
+    prompt: String,
+    token_ids: Vec<TokenId>,
+    count: usize,
+    max_model_len: u32,
+}
+
+impl Rendered {
+    fn of(generator: &Generator, object: &'static str, tokens: Vec<TokenId>) -> Result<Rendered, RequestError> {
+        Ok(Rendered {
+            object,
+            model: generator.model_id().to_owned(),
+            prompt: generator.spell_prompt(&tokens)?,
+            count: tokens.len(),
+            max_model_len: generator.limits().max_model_len,
+            token_ids: tokens,
+        })
+    }
+}
+
+/// The length of a prompt.
+#[derive(Serialize, ToSchema)]
+pub struct InputTokens {
+    /// `response.input_tokens`.
+    object: &'static str,
+    input_tokens: usize,
+}
+
+impl InputTokens {
+    pub fn new(input_tokens: usize) -> InputTokens {
+        InputTokens { object: "response.input_tokens", input_tokens }
+    }
 }

@@ -4,21 +4,25 @@ use std::cmp::Reverse;
 
 use axum::extract::{Request, State as Extract};
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
-use super::embeddings::{embed, take_embedding, usage};
-use super::head::Head;
-use super::params::{Fields, wrong};
-use super::rename::renamed;
-use super::sampling::check_model;
-use super::wire;
+use super::embeddings::{PromptUsage, embed, take_embedding};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
-use crate::api::openapi::shapes::embeddings::{Ranking, RerankRequest};
-use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
+use crate::api::pipeline::head::Head;
+use crate::api::pipeline::params::{Fields, wrong};
+use crate::api::pipeline::rename::renamed;
+use crate::api::pipeline::request::Queueing;
+use crate::api::pipeline::request_headers::{RequestHeaders, Strictness};
+use crate::api::pipeline::sampling::check_model;
+use crate::api::pipeline::traces::{SequenceTrace, traces};
+use crate::api::pipeline::wire;
+use crate::generate::{Prompt, RawRequest};
 use crate::generate::{normalised, similarity};
-use crate::request::{Prompt, RawRequest, RequestError};
+use forebay_core::request::RequestError;
 
 const MAX_DOCUMENTS: usize = 2_047;
 
@@ -46,29 +50,25 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
     head.refuse_conversation()?;
     let fields = Fields::new(read_object(request, state.body).await?);
     let asked = parse(&state, &head, fields)?;
-    head.adapter = asked.raws.first().and_then(|raw| raw.adapter);
+    head.adapter = asked.raws.first().and_then(|raw| raw.parameters.adapter);
     let vectors = embed(&state, &head, asked.raws)
         .await
         .map_err(|error| renamed(error, |param| (param == "prompt").then(|| "documents".to_owned())))?;
     let unit: Vec<Vec<f32>> = vectors.iter().map(|one| normalised(&one.vector, one.vector.len())).collect();
     let Some((query, others)) = unit.split_first() else { return Err(RequestError::Internal.into()) };
     let scores: Vec<f64> = others.iter().map(|other| similarity(query, other)).collect();
-    let result = |index: usize| {
-        let mut result = json!({"index": index, "relevance_score": scores[index]});
-        if asked.shown {
-            result["document"] = json!({"text": asked.documents[index]});
-        }
-        result
+    let result = |index: usize| RankedDocument {
+        index,
+        relevance_score: scores[index],
+        document: asked.shown.then(|| DocumentText { text: asked.documents[index].clone() }),
     };
-    let mut body = json!({
-        "id": head.id,
-        "model": state.generator.name(head.adapter),
-        "results": ranked(&scores).into_iter().take(asked.top).map(result).collect::<Vec<_>>(),
-        "usage": usage(&vectors),
-    });
-    if head.traced {
-        body["forebay_trace"] = wire::trace(&state.workers, &head.id).await;
-    }
+    let body = Ranking {
+        model: state.generator.name(head.adapter).to_owned(),
+        results: ranked(&scores).into_iter().take(asked.top).map(result).collect(),
+        usage: PromptUsage::of(&vectors),
+        forebay_trace: if head.traced { Some(traces(&state.workers, &head.id).await) } else { None },
+        id: head.id,
+    };
     Ok(wire::answer(body, asked.ignored))
 }
 
@@ -93,7 +93,7 @@ fn parse(state: &State, head: &Head, mut fields: Fields) -> Result<Asked, Reques
         Some(count) => return Err(RequestError::invalid("top_n", format!("must be at least 1, got {count}"))),
     };
     let shown = fields.flag("return_documents")?;
-    let raw = RawRequest { adapter, ..take_embedding(state, head, &mut fields)? };
+    let raw = take_embedding(state, head, adapter, &mut fields)?;
     let texts = std::iter::once(query).chain(documents.iter().cloned());
     let raws = texts.map(|text| RawRequest { prompt: Prompt::Text(text), ..raw.clone() }).collect();
     Ok(Asked { raws, documents, top, shown, ignored: fields.finish(head.strict)? })
@@ -128,8 +128,59 @@ fn documents(value: Option<Value>) -> Result<Vec<String>, RequestError> {
     list.into_iter().enumerate().map(one).collect()
 }
 
+#[derive(Serialize, ToSchema)]
+pub struct RerankRequest {
+    model: Option<String>,
+    query: String,
+    /// At most 2,047.
+    documents: Vec<Document>,
+    /// So many results; absent is all.
+    #[schema(minimum = 1)]
+    top_n: Option<i64>,
+    /// Whether results repeat their documents; absent is no.
+    return_documents: Option<bool>,
+    #[serde(flatten)]
+    queueing: Queueing,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it describes what a parser takes, and is never made")]
+pub enum Document {
+    Text(String),
+    Object(DocumentText),
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct DocumentText {
+    text: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct Ranking {
+    id: String,
+    model: String,
+    results: Vec<RankedDocument>,
+    usage: PromptUsage,
+    /// With `x-forebay-trace`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forebay_trace: Option<Vec<SequenceTrace>>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct RankedDocument {
+    index: usize,
+    /// The cosine of the angle between the two embeddings, -1 to 1.
+    relevance_score: f64,
+    /// With `return_documents`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<DocumentText>,
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

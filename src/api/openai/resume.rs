@@ -7,9 +7,9 @@ use axum::response::Response;
 
 use crate::api::access::Owner;
 use crate::api::error::ApiError;
-use crate::api::openapi::shapes::parameters::ReadFrom;
+use crate::api::pipeline::request_headers::ReadFrom;
 use crate::api::{State, sse};
-use crate::request::RequestError;
+use forebay_core::request::RequestError;
 
 /// Reads a stream again that was begun with `x-conversation-id`, from any of its payloads.
 #[utoipa::path(get, path = "/v1/stream/{id}", operation_id = "read_stream", tag = "openai", params(("id" = String, Path), ReadFrom), responses((status = 200, description = "The stream", body = String, content_type = "text/event-stream")))]

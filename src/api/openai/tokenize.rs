@@ -1,23 +1,30 @@
 //! `POST /tokenize` and `POST /detokenize`, as vLLM has them.
 
+use std::collections::BTreeMap;
+
 use axum::extract::{Request, State as Extract};
 use axum::response::Response;
-use serde_json::json;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
-use super::chat::take_template;
-use super::head;
-use super::messages::take_messages;
-use super::params::Fields;
-use super::sampling::check_model;
-use super::tools::take_tools;
-use super::wire;
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
-use crate::api::openapi::shapes::parameters::Strictness;
-use crate::api::openapi::shapes::tokens::{DetokenizeRequest, Text, TokenizeRequest, Tokens};
+use crate::api::openai::chat::request::{ChatMessage, Tool, ToolChoice};
+use crate::api::pipeline::chat::take_template;
+use crate::api::pipeline::head;
+use crate::api::pipeline::messages::take_messages;
+use crate::api::pipeline::params::Fields;
+use crate::api::pipeline::request_headers::Strictness;
+use crate::api::pipeline::sampling::check_model;
+use crate::api::pipeline::tools::take_tools;
+use crate::api::pipeline::wire;
 use crate::generate::AddSpecial;
-use crate::request::{Prompt, RequestError, TemplateOptions};
+use crate::generate::Prompt;
+use forebay_core::request::RequestError;
+use forebay_core::units::TokenId;
+use forebay_text::TemplateOptions;
 
 /// The tokens of a text or a chat.
 #[utoipa::path(
@@ -53,11 +60,12 @@ pub async fn tokenize(Extract(state): Extract<State>, request: Request) -> Resul
     let strings = fields.flag("return_token_strs")?;
     let ignored = fields.finish(strict)?;
     let tokens = state.generator.tokenize(prompt, add_special, template).await?;
-    let mut body =
-        json!({"tokens": tokens, "count": tokens.len(), "max_model_len": state.generator.limits().max_model_len});
-    if strings {
-        body["token_strs"] = tokens.iter().map(|&token| state.generator.token_text(token)).collect();
-    }
+    let body = Tokens {
+        count: tokens.len(),
+        max_model_len: state.generator.limits().max_model_len,
+        token_strs: strings.then(|| tokens.iter().map(|&token| state.generator.token_text(token)).collect()),
+        tokens,
+    };
     Ok(wire::answer(body, ignored))
 }
 
@@ -89,5 +97,48 @@ pub async fn detokenize(Extract(state): Extract<State>, request: Request) -> Res
     }
     let tokens = fields.integers("tokens")?;
     let ignored = fields.finish(strict)?;
-    Ok(wire::answer(json!({"prompt": state.generator.detokenize(&tokens)?}), ignored))
+    Ok(wire::answer(Text { prompt: state.generator.detokenize(&tokens)? }, ignored))
+}
+
+/// One of `prompt` and `messages`.
+#[derive(Serialize, ToSchema)]
+pub struct TokenizeRequest {
+    model: Option<String>,
+    prompt: Option<String>,
+    /// Rendered as for a completion.
+    messages: Option<Vec<ChatMessage>>,
+    /// With `messages`, as the following.
+    #[schema(max_items = 128)]
+    tools: Option<Vec<Tool>>,
+    tool_choice: Option<ToolChoice>,
+    parallel_tool_calls: Option<bool>,
+    reasoning_effort: Option<String>,
+    continue_final_message: Option<bool>,
+    add_generation_prompt: Option<bool>,
+    /// Variables of the chat template.
+    chat_template_kwargs: Option<BTreeMap<String, Value>>,
+    /// Absent is yes for a prompt; a chat's template writes its own.
+    add_special_tokens: Option<bool>,
+    return_token_strs: Option<bool>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct Tokens {
+    tokens: Vec<TokenId>,
+    count: usize,
+    max_model_len: u32,
+    /// With `return_token_strs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_strs: Option<Vec<String>>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct DetokenizeRequest {
+    model: Option<String>,
+    tokens: Vec<i64>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct Text {
+    prompt: String,
 }

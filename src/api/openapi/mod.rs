@@ -1,10 +1,10 @@
 //! The OpenAPI document at `/openapi.json`, and a page that shows it at `/docs`.
 //!
-//! Handlers carry their operation (`#[utoipa::path]`), `shapes/` holds the wire types. What follows from rules is added here:
-//! the errors of each operation, and the parameters of the operator's groups.
+//! Handlers carry their operation (`#[utoipa::path]`). Answers are the structs that handlers return. Bodies are structs beside their
+//! parsers, which take JSON objects apart themselves, since they account for every field; `tests.rs` holds the two together, field
+//! by field. What follows from rules is added here: the errors of each operation, and the parameters of the operator's groups.
 
 mod page;
-pub mod shapes;
 
 use std::sync::LazyLock;
 
@@ -13,10 +13,10 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::access::{self, Class};
-use super::{admin, anthropic, dashboard, health, measures, metrics, openai};
-use crate::engine::control::Group;
-use shapes::{errors, messages};
+use crate::api::access::{self, Class};
+use crate::api::operator::{admin, dashboard, measures, metrics};
+use crate::api::{anthropic, error, health, openai};
+use forebay_turn::control::Group;
 
 pub use page::page;
 
@@ -89,7 +89,7 @@ pub use page::page;
         admin::requests::cancel,
         admin::requests::trace,
     ),
-    components(schemas(errors::ErrorAnswer, messages::MessageErrorAnswer)),
+    components(schemas(error::ErrorAnswer, anthropic::error::MessageErrorAnswer)),
     tags(
         (name = "openai", description = "OpenAI's API, with what vLLM and llama-server add to it"),
         (name = "anthropic", description = "Anthropic's API; its errors have Anthropic's shape"),
@@ -165,6 +165,8 @@ fn add_trial(select: &mut Value) {
         ));
         parameters.push(query("share", "Of the time of a trial, from 0.01 to 0.9; 0.2 if absent"));
     }
+    let either = ["Control", "CanaryState"].map(|name| json!({"$ref": format!("#/components/schemas/{name}")}));
+    select["responses"]["200"]["content"]["application/json"]["schema"] = json!({"oneOf": either});
 }
 
 /// Both mean the same key. They are asked for where `keys.required` is set.

@@ -7,10 +7,11 @@ use axum::http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 
 use super::DOCUMENT;
-use crate::api::openai::params::asked;
+use crate::api::operator::{admin, measures};
+use crate::api::pipeline::params::asked;
+use crate::api::routes::{batch_routes, openai_routes, plain_routes};
 use crate::api::testing::{QWEN, Scene, answer, get_request, json_post, status};
-use crate::api::{admin, batch_routes, measures, openai_routes, plain_routes};
-use crate::request::{Event, FinishReason};
+use forebay_core::request::{Event, FinishReason};
 
 /// Names that are taken only to be refused with advice.
 const REFUSED: &[&str] = &[
@@ -218,17 +219,34 @@ fn every_post_of_the_api_is_among_those_whose_fields_are_compared() {
 /// The document holds schemas by name, so that two types of the same name would be one.
 #[test]
 fn types_have_names_of_their_own() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api/openapi/shapes");
     let mut names = BTreeSet::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        let declared = text.lines().filter_map(|line| {
-            let rest = line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub enum "))?;
-            rest.split(|c: char| !c.is_alphanumeric()).next()
-        });
-        declared.for_each(|name| assert!(names.insert(name.to_owned()), "{name} twice"));
+    for text in sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api")) {
+        let mut described = false;
+        for line in text.lines() {
+            let declared =
+                ["pub struct ", "pub enum ", "struct ", "enum "].iter().find_map(|kind| line.strip_prefix(kind));
+            match declared {
+                Some(rest) if described => {
+                    let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+                    assert!(names.insert(name.to_owned()), "{name} twice");
+                    described = false;
+                }
+                Some(_) => {}
+                None => described |= line.starts_with("#[derive(") && line.contains("ToSchema"),
+            }
+        }
     }
     assert!(names.len() > 50);
+}
+
+/// The text of every source file in a folder and below.
+fn sources(folder: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let text = |path: std::path::PathBuf| match path.is_dir() {
+        true => sources(&path),
+        false => vec![std::fs::read_to_string(path).unwrap()],
+    };
+    entries.flat_map(text).collect()
 }
 
 #[test]
@@ -275,6 +293,7 @@ fn misfits(value: &Value, of: &'static Value, at: &str, found: &mut Vec<String>)
             for (name, inner) in object {
                 match told.iter().find_map(|properties| properties.get(name)) {
                     Some(schema) => misfits(inner, schema, &format!("{at}.{name}"), found),
+                    None if all.iter().any(|one| one.get("additionalProperties").is_some()) => {}
                     None => found.push(format!("{at}.{name} is not told of")),
                 }
             }
@@ -291,10 +310,15 @@ fn misfits(value: &Value, of: &'static Value, at: &str, found: &mut Vec<String>)
 }
 
 pub fn check_answer(path: &str, kind: &str, value: &Value) {
+    check_operation("post", path, kind, value);
+}
+
+/// Whether an answer has the fields that the document tells of, and no other.
+pub fn check_operation(method: &str, path: &str, kind: &str, value: &Value) {
     let mut found = Vec::new();
-    let pointer =
-        format!("/paths/{}/post/responses/200/content/{}/schema", path.replace('/', "~1"), kind.replace('/', "~1"));
-    let of = DOCUMENT.pointer(&pointer).unwrap_or_else(|| panic!("{path} has no answer of {kind}"));
+    let (place, content) = (path.replace('/', "~1"), kind.replace('/', "~1"));
+    let pointer = format!("/paths/{place}/{method}/responses/200/content/{content}/schema");
+    let of = DOCUMENT.pointer(&pointer).unwrap_or_else(|| panic!("{method} {path} has no answer of {kind}"));
     misfits(value, of, "", &mut found);
     assert!(found.is_empty(), "{path}: {found:#?}\n{value}");
 }

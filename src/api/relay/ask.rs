@@ -7,10 +7,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::{Map, Value};
 
 use crate::api::access::Identity;
-use crate::metrics::Route;
-use crate::request::{Payer, Priority, RequestError};
-use crate::workers::Upstream;
-use crate::workers::prefix::Chain;
+use forebay_core::request::{Payer, Priority, RequestError};
+use forebay_engine::metrics::Route;
+use forebay_engine::workers::Upstream;
+use forebay_engine::workers::prefix::Chain;
 
 /// Nobody's list of models has it, and everybody who has a model has it.
 const DEFAULT: &str = "default";
@@ -90,7 +90,7 @@ impl Ask {
     }
 
     pub fn route(&self) -> Route {
-        crate::api::metrics::route(self.path.split('?').next().unwrap_or_default())
+        crate::api::request_metrics::route(self.path.split('?').next().unwrap_or_default())
     }
 
     pub fn body(&self) -> &Bytes {

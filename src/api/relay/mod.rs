@@ -12,33 +12,28 @@ mod ask;
 mod event;
 mod stream;
 mod tally;
+mod upstream;
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{OriginalUri, Request, State as Extract};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
 
-use super::access::Identity;
-use super::error::{ApiError, ErrorCode};
-use super::openai::{head, models};
-use super::{Front, extract, replay};
-use crate::generate::Generator;
-use crate::request::RequestError;
-use crate::workers::breaker::Verdict;
-use crate::workers::{Answer, Fault, Lease};
+use crate::api::access::Identity;
+use crate::api::error::ApiError;
+use crate::api::openai::models::{self, ModelList, ModelObject};
+use crate::api::pipeline::head;
+use crate::api::refused::{no_route, refused};
+use crate::api::{extract, replay};
+use forebay_core::request::RequestError;
+use forebay_engine::workers::Lease;
+use forebay_engine::workers::breaker::Verdict;
 
 use ask::Ask;
-
-/// What relaying needs. Cheap to clone.
-#[derive(Clone)]
-pub struct Relay {
-    pub front: Front,
-    /// The server's own model, if it has one.
-    pub generator: Option<Generator>,
-}
+pub use upstream::Relay;
+use upstream::{Attempt, Blame, Failure, blame, is_stream, respond};
 
 /// Whose a request is.
 enum Taken {
@@ -46,24 +41,6 @@ enum Taken {
     Answered(Response),
 }
 
-/// Why an upstream's answer is not passed on yet: another worker may do better.
-enum Failure {
-    Fault(Fault),
-    /// An error of its own, whole.
-    Answer(Box<Response>),
-    /// We are shutting down.
-    Ending,
-}
-
-/// Whether somebody else may try, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attempt {
-    First,
-    Last,
-}
-
-/// Who answered.
-const WORKER_HEADER: &str = "x-forebay-worker";
 /// Answers that are not streams are held whole; a larger one is nobody's completion.
 const MAX_ANSWER: usize = 64 << 20;
 
@@ -73,7 +50,7 @@ pub async fn layer(Extract(relay): Extract<Relay>, request: Request, next: Next)
     match relay.take(request).await {
         Ok(Taken::Ours(request)) => next.run(request).await,
         Ok(Taken::Answered(response)) => response,
-        Err(error) => super::refused(&path, error),
+        Err(error) => refused(&path, error),
     }
 }
 
@@ -81,9 +58,9 @@ pub async fn layer(Extract(relay): Extract<Relay>, request: Request, next: Next)
 pub async fn handle(Extract(relay): Extract<Relay>, request: Request) -> Response {
     let path = path(&request).path().to_owned();
     match relay.take(request).await {
-        Ok(Taken::Ours(request)) => super::no_route(request).await,
+        Ok(Taken::Ours(request)) => no_route(request).await,
         Ok(Taken::Answered(response)) => response,
-        Err(error) => super::refused(&path, error),
+        Err(error) => refused(&path, error),
     }
 }
 
@@ -198,38 +175,23 @@ impl Relay {
         }
     }
 
-    /// The head of an upstream's answer.
-    async fn post(&self, ask: &Ask, lease: &mut Lease) -> Result<Answer, Failure> {
-        let Some(upstream) = lease.upstream() else { return Err(Failure::Ending) };
-        let sent = tokio::select! { biased;
-            () = self.front.workers.ended() => return Err(Failure::Ending),
-            sent = upstream.post(ask.path(), ask.headers(), ask.body_for(upstream)) => sent,
-        };
-        sent.map_err(|fault| {
-            tracing::warn!(event = "upstream_failed", worker = lease.worker_id(), %fault, "an upstream failed a request");
-            lease.settle(Verdict::Failure);
-            Failure::Fault(fault)
-        })
-    }
-
     /// The models of all workers, or one of them; `None` where something else was asked for.
     fn models(&self, path: &str) -> Option<Response> {
         let path = path.strip_prefix("/v1").unwrap_or(path);
-        let mut data: Vec<Value> =
+        let mut data: Vec<ModelObject> =
             self.generator.iter().flat_map(|generator| models::objects(&self.front.info, generator)).collect();
         let theirs = self.front.workers.upstreams().flat_map(|upstream| upstream.models());
         for id in theirs {
-            if data.iter().all(|known| known["id"] != id.as_str()) {
-                let created = self.front.info.created;
-                data.push(json!({"id": id, "object": "model", "created": created, "owned_by": "upstream"}));
+            if data.iter().all(|known| known.id != id) {
+                data.push(ModelObject::of_upstream(id, self.front.info.created));
             }
         }
         if path == "/models" {
-            return Some(Json(json!({"object": "list", "data": data})).into_response());
+            return Some(Json(ModelList::new(data)).into_response());
         }
         let id = path.strip_prefix("/models/")?;
         let id = id.replace("%2F", "/").replace("%2f", "/");
-        match data.into_iter().find(|model| model["id"] == id.as_str()) {
+        match data.into_iter().find(|model| model.id == id) {
             Some(model) => Some(Json(model).into_response()),
             // `default`, which no list has, is known to the handler.
             None if self.generator.is_some() => None,
@@ -240,69 +202,10 @@ impl Relay {
     }
 }
 
-impl Failure {
-    fn into_answer(self) -> Result<Response, RequestError> {
-        match self {
-            Failure::Answer(response) => Ok(*response),
-            Failure::Fault(fault) => Err(error_of(&fault)),
-            Failure::Ending => Err(RequestError::ShuttingDown),
-        }
-    }
-}
-
-/// What a client hears of a fault that nobody made good.
-fn error_of(fault: &Fault) -> RequestError {
-    match fault {
-        Fault::Silent(waited) => RequestError::BatchTimeout { waited_ms: waited.as_millis() as u64 },
-        Fault::Unreachable(_) | Fault::Cut(_) | Fault::TooLarge(_) | Fault::Status(_) => RequestError::EngineStopped,
-    }
-}
-
-/// Who is to blame for a status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blame {
-    Nobody,
-    Client,
-    /// It has too much to do: another may have less, and the worker did nothing wrong.
-    Load,
-    Worker,
-}
-
-fn blame(status: StatusCode) -> Blame {
-    match status.as_u16() {
-        ..400 => Blame::Nobody,
-        429 => Blame::Load,
-        // It does not know the route: a client asked for something that nobody here has.
-        400..=499 | 501 => Blame::Client,
-        _ => Blame::Worker,
-    }
-}
-
-fn is_stream(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    kind.to_ascii_lowercase().starts_with("text/event-stream")
-}
-
-/// An upstream's answer with its own headers, those of its connection left out.
-fn respond(status: StatusCode, theirs: &HeaderMap, worker: &str, body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    for (name, value) in theirs.iter().filter(|(name, _)| ask::is_end_to_end(name)) {
-        headers.append(name.clone(), value.clone());
-    }
-    if let Ok(worker) = HeaderValue::from_str(worker) {
-        headers.insert(WORKER_HEADER, worker);
-    }
-    if status.is_client_error() || status.is_server_error() {
-        response.extensions_mut().insert(ErrorCode("upstream_error"));
-    }
-    response
-}
-
 #[cfg(test)]
 mod tests {
     use axum::body::Bytes;
+    use axum::http::{HeaderMap, StatusCode};
 
     use super::*;
 

@@ -8,18 +8,19 @@ use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::stream::unfold;
-use serde_json::json;
 
 use super::ask::Ask;
 use super::event::{Meaning, Splitter, meaning};
 use super::tally::Tally;
-use super::{Attempt, Failure, Relay, error_of, is_stream, respond};
-use crate::api::metrics::StreamFault;
-use crate::api::{anthropic, error, sse};
-use crate::metrics::Route;
-use crate::request::RequestError;
-use crate::workers::breaker::Verdict;
-use crate::workers::{Answer, Fault, Lease};
+use super::upstream::{Attempt, Blame, Failure, Relay, blame, error_of, is_stream, respond};
+use crate::api::anthropic::error::MessageErrorAnswer;
+use crate::api::openai::responses::answer::ResponseErrorEvent;
+use crate::api::request_metrics::StreamFault;
+use crate::api::{error, sse};
+use forebay_core::request::RequestError;
+use forebay_engine::metrics::Route;
+use forebay_engine::workers::breaker::Verdict;
+use forebay_engine::workers::{Answer, Fault, Lease};
 
 struct Streamed {
     relay: Relay,
@@ -188,7 +189,7 @@ impl Streamed {
                 true
             }
             Ok(answer) => {
-                if super::blame(answer.status) == super::Blame::Worker {
+                if blame(answer.status) == Blame::Worker {
                     lease.settle(Verdict::Failure);
                 }
                 false
@@ -218,12 +219,10 @@ impl Streamed {
 /// An error in the form that the route's clients know, and the end.
 fn last_words(route: Route, error: &RequestError) -> Bytes {
     match route {
-        Route::Messages => format!("event: error\ndata: {}\n\n", sse::data(&anthropic::error_object(error))).into(),
+        Route::Messages => format!("event: error\ndata: {}\n\n", sse::data(&MessageErrorAnswer::of(error))).into(),
         Route::Responses => {
-            let face = error::face(error);
             // The response itself is the other server's, which cannot be asked any more.
-            let data = json!({"type": "error", "code": face.code, "message": error.to_string(), "param": null});
-            format!("event: error\ndata: {}\n\n", sse::data(&data)).into()
+            format!("event: error\ndata: {}\n\n", sse::data(&ResponseErrorEvent::of(error))).into()
         }
         _ => format!("data: {}\n\ndata: {}\n\n", sse::data(&error::object(error)), sse::DONE).into(),
     }

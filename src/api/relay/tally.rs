@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::ask::Ask;
 use super::event::Meaning;
-use crate::request::Payer;
+use forebay_core::request::Payer;
 
 /// Of prompts that nobody counted.
 const BYTES_PER_TOKEN: usize = 4;

@@ -3,11 +3,12 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
-use super::{Check, Verdict};
-use crate::app::{compute_threads, inspect, memory, source};
+use super::check::{Check, Verdict};
+use crate::app::threads::compute_threads;
+use crate::app::{inspect, memory, source};
 use crate::config::{Config, Loaded};
-use crate::model::{self, Isa, Source};
-use crate::store::{self, Examined, Location, SchemaState, StoreError};
+use forebay_model::{Isa, Source};
+use forebay_store::{Examined, Location, SchemaState, StoreError};
 
 /// In the order in which a start would meet them.
 pub fn all(loaded: &Loaded, mistake: Option<String>) -> Vec<Check> {
@@ -58,7 +59,7 @@ fn store(config: &Config) -> Check {
     let location = &config.store.location;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let examined = match runtime {
-        Ok(runtime) => runtime.block_on(store::examine(&config.store)),
+        Ok(runtime) => runtime.block_on(forebay_store::examine(&config.store)),
         Err(error) => return Check::broken(NAME, error.to_string(), "give the process more threads and descriptors"),
     };
     match examined {
@@ -108,7 +109,7 @@ fn simd() -> Check {
 
 fn device(config: &Config) -> Check {
     const NAME: &str = "device";
-    match model::device_name(config.model.options.device) {
+    match forebay_model::device_name(config.model.options.device) {
         Ok(name) => Check::fine(NAME, name),
         Err(error) => Check::broken(NAME, error.to_string(), "take --device cpu, or a build with the device's feature"),
     }

@@ -3,6 +3,7 @@
 //! Looks, and leaves everything as it is: no model is loaded or downloaded, no port stays bound, no store is made. The checks
 //! are in [`checks`].
 
+mod check;
 mod checks;
 
 use std::io::Write;
@@ -12,48 +13,7 @@ use serde_json::{Value, json};
 
 use crate::config::{DoctorFormat, Loaded};
 
-/// How a check came out, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Verdict {
-    Fine,
-    /// It will run, and not as well as it could.
-    Warning,
-    /// `forebay serve` would not start, or would not answer.
-    Broken,
-}
-
-impl Verdict {
-    const fn name(self) -> &'static str {
-        match self {
-            Verdict::Fine => "ok",
-            Verdict::Warning => "warning",
-            Verdict::Broken => "broken",
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Check {
-    name: &'static str,
-    verdict: Verdict,
-    found: String,
-    /// What to do; empty where there is nothing to do.
-    advice: String,
-}
-
-impl Check {
-    fn fine(name: &'static str, found: impl Into<String>) -> Check {
-        Check { name, verdict: Verdict::Fine, found: found.into(), advice: String::new() }
-    }
-
-    fn warning(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
-        Check { name, verdict: Verdict::Warning, found: found.into(), advice: advice.into() }
-    }
-
-    fn broken(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
-        Check { name, verdict: Verdict::Broken, found: found.into(), advice: advice.into() }
-    }
-}
+use check::{Check, Verdict};
 
 /// Prints all checks; the exit code is 1 if anything is broken. `mistake` is what is wrong with the configuration: then the
 /// defaults are looked at.

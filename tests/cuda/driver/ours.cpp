@@ -1,4 +1,4 @@
-//! The kernels of src/kernels/cuda.
+//! The kernels of crates/kernels/src/cuda.
 
 #include "compiled.h"
 #include "every_kernel.h"

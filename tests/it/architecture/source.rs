@@ -1,13 +1,16 @@
 //! A source file as the architecture test reads it: without comments, strings and test items, its paths spelled out.
 
-/// One file below `src/`.
+/// One file of a package.
 pub struct Source {
-    /// Relative to `src/`, with forward slashes.
+    /// A folder of `crates/`, or `forebay`.
+    pub package: String,
+    /// Relative to the package's `src/`, with forward slashes.
     pub path: String,
     pub text: String,
 }
 
 impl Source {
+    /// The folder or file at the top of the package that it belongs to.
     pub fn room(&self) -> &str {
         self.path.split('/').next().unwrap_or_default().trim_end_matches(".rs")
     }
@@ -16,11 +19,6 @@ impl Source {
     pub fn is_test(&self) -> bool {
         let name = self.path.trim_end_matches(".rs").rsplit('/').next().unwrap_or_default();
         name == "tests" || name.ends_with("_tests") || name == "testing" || name == "fixtures"
-    }
-
-    /// How many `super::` lead from here to the crate's root.
-    pub fn depth(&self) -> usize {
-        self.path.trim_end_matches(".rs").trim_end_matches("/mod").split('/').count()
     }
 
     /// The text without comments and what strings contain; line breaks stay.
@@ -156,7 +154,7 @@ fn path(prefix: &str, text: &str, found: &mut Vec<String>) -> usize {
 
 #[test]
 fn comments_strings_and_test_items_are_no_code() {
-    let source = |text: &str| Source { path: "kv/pool.rs".into(), text: text.into() };
+    let source = |text: &str| Source { package: "core".into(), path: "kv/pool.rs".into(), text: text.into() };
     let words = |text: &str| source(text).code().split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
     for (text, code) in [
         ("a // b\nc /* d */ e", "a c e"),
@@ -174,6 +172,7 @@ fn comments_strings_and_test_items_are_no_code() {
 #[test]
 fn groups_are_spelled_out() {
     let source = Source {
+        package: "core".into(),
         path: "kv/pool.rs".into(),
         text: "use a::{\n    b::{c, d as e},\n    f,\n};\nfn g() { h::i::<u8>(j.k) }".into(),
     };

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::super::origins::Origins;
-use super::super::params::{Fields, wrong};
-use crate::request::RequestError;
+use crate::api::pipeline::origins::Origins;
+use crate::api::pipeline::params::{Fields, wrong};
+use forebay_core::request::RequestError;
 
 const MAX_ITEMS: usize = 4_096;
 

@@ -2,33 +2,35 @@
 //! comes with each request.
 //!
 //! ```text
-//! input.rs   items → a chat's messages ─▶ chat::parse, the same checks as for any chat ─▶ the same queue
-//! answer.rs  parts → items, whole or as events
+//! input.rs   items → a chat's messages ─▶ pipeline/translated.rs, the same checks as for any chat ─▶ the same queue
+//! writer.rs  parts → items (answer.rs), whole or as events · echo.rs  what it repeats of the request · request.rs  what that may hold
 //! ```
 
-mod answer;
+pub mod answer;
+mod echo;
 mod input;
+pub mod request;
+mod writer;
 
-use axum::Json;
 use axum::extract::{Request, State as Extract};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use super::chat;
-use super::head::Head;
-use super::params::{Fields, wrong};
-use super::rename::renamed;
-use super::running::Running;
-use super::telling;
-use super::wire::{self, About};
 use crate::api::State;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
-use crate::api::openapi::shapes::parameters::{RequestHeaders, Strictness};
-use crate::api::openapi::shapes::responses::{InputTokens, ResponseAnswer, ResponseEvent, ResponseRequest};
-use crate::request::RequestError;
-use answer::{Echo, Telling};
+use crate::api::openai::render::InputTokens;
+use crate::api::pipeline::head::Head;
+use crate::api::pipeline::params::{Fields, wrong};
+use crate::api::pipeline::request_headers::{RequestHeaders, Strictness};
+use crate::api::pipeline::translated::Translated;
+use crate::api::pipeline::wire;
+use answer::{ResponseAnswer, ResponseEvent};
+use echo::Echo;
+use forebay_core::request::RequestError;
 use input::Input;
+use request::ResponseRequest;
+use writer::ResponseWriter;
 
 /// Fields that mean the same in a chat.
 const PASSED: &[&str] = &[
@@ -61,14 +63,6 @@ const PASSED: &[&str] = &[
     "deadline_ms",
 ];
 
-/// A response as a chat.
-struct Translated {
-    chat: Map<String, Value>,
-    input: Input,
-    echo: Echo,
-    ignored: Vec<String>,
-}
-
 /// Answers items with items. Nothing is stored: `previous_response_id` is refused, `store` has no effect.
 #[utoipa::path(
     post,
@@ -82,25 +76,10 @@ struct Translated {
     ))),
 )]
 pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
-    let mut head = Head::read(&state, &request, "resp_")?;
+    let head = Head::read(&state, &request, "resp_")?;
     head.refuse_conversation()?;
-    let translated = translate(&head, Fields::new(read_object(request, state.body).await?))?;
-    let Translated { chat, input, echo, ignored } = translated;
-    let named = |param: &str| input.named(param);
-    let asked = chat::parse_translated(&state, &head, chat, ignored, named)?;
-    let stream = asked.delivery.stream;
-    head.adapter = asked.raw.adapter;
-    let running =
-        Running::start(&state, &head, vec![asked.raw], asked.delivery).await.map_err(|error| renamed(error, named))?;
-    let about = About::new(&running, asked.ignored);
-    let telling = Telling::new(&state, &head, echo);
-    let mut response = if stream {
-        telling::stream(&state, &head, running, telling).await?
-    } else {
-        Json(telling::whole(&state, &head, running, telling).await?).into_response()
-    };
-    wire::headers(&mut response, about);
-    Ok(response)
+    let (translated, echo) = translate(&head, Fields::new(read_object(request, state.body).await?))?;
+    Ok(translated.answer(&state, head, |state, head| ResponseWriter::new(state, head, echo)).await?)
 }
 
 /// Counts the tokens that the input of such a request has.
@@ -115,15 +94,13 @@ pub async fn handle(Extract(state): Extract<State>, request: Request) -> Result<
 )]
 pub async fn input_tokens(Extract(state): Extract<State>, request: Request) -> Result<Response, ApiError> {
     let head = Head::read(&state, &request, "resp_")?;
-    let Translated { chat, input, ignored, .. } =
-        translate(&head, Fields::new(read_object(request, state.body).await?))?;
-    let named = |param: &str| input.named(param);
-    let asked = chat::parse_translated(&state, &head, chat, ignored, named)?;
-    let count = state.generator.prompt_tokens(&asked.raw).await.map_err(|error| renamed(error, named))?.len();
-    Ok(wire::answer(json!({"object": "response.input_tokens", "input_tokens": count}), asked.ignored))
+    let (translated, _) = translate(&head, Fields::new(read_object(request, state.body).await?))?;
+    let (count, ignored) = translated.count(&state, &head).await?;
+    Ok(wire::answer(InputTokens::new(count), ignored))
 }
 
-fn translate(head: &Head, mut fields: Fields) -> Result<Translated, RequestError> {
+/// A response as a chat, and what its answer repeats.
+fn translate(head: &Head, mut fields: Fields) -> Result<(Translated, Echo), RequestError> {
     refuse_memory(&mut fields)?;
     let mut chat = Map::new();
     for name in PASSED {
@@ -143,7 +120,8 @@ fn translate(head: &Head, mut fields: Fields) -> Result<Translated, RequestError
     take_reasoning(&mut fields, &mut chat, &mut echo)?;
     take_logprobs(&mut fields, &mut chat, &mut echo)?;
     take_without_effect(&mut fields)?;
-    Ok(Translated { chat, input, echo, ignored: fields.finish(head.strict)? })
+    let ignored = fields.finish(head.strict)?;
+    Ok((Translated { chat, ignored, named: Box::new(move |param| input.named(param)) }, echo))
 }
 
 /// What would need answers that are stored.

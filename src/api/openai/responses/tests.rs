@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::api::openapi::tests::check_answer;
 use crate::api::testing::*;
-use crate::request::{Event, FinishReason, RequestError};
+use forebay_core::request::{Event, FinishReason, RequestError};
 
 const ROUTE: &str = "/v1/responses";
 const SAID: &str =

@@ -1,0 +1,283 @@
+//! The forebay: requests gather here until the scheduler has seats for them. Pure: time comes in as an argument, nothing
+//! is logged, the same calls have the same results; the live engine and the simulator run the same code.
+//!
+//! ```text
+//! push ──▶ gathering ── flush ──▶ flushed: lanes by tenant and class ── seats ──▶ Batch
+//!             ▲      strategy,        │   class (aged), fair share,
+//!             │      idle, critical,  │   age, size: lanes.rs
+//!       all or none  class's wait     ▼
+//!       (limits.rs)  (strategy/)   stays flushed while no seat is free, or `cost_aware` sees no gain in the next step;
+//!                                  new arrivals gather behind it
+//! ```
+//! A request leaves once: in a batch, cancelled, expired or drained. What the room must not know: the engine's blocks and
+//! steps; it hears of seats only, and how much each released sequence has generated.
+
+mod batch;
+mod bucket;
+mod config;
+mod fair;
+mod lanes;
+mod limits;
+mod overtaken;
+mod queue;
+mod settings;
+mod strategy;
+
+use crate::request::{CLASSES, Priority, Request, RequestError};
+use crate::units::{Micros, SeqId};
+
+pub use batch::{Batch, BatchRecord, FlushCause, Released, Stats};
+pub use bucket::Bucket;
+pub use config::Config;
+pub use fair::FairnessConfig;
+pub use limits::{Capacity, Full, retry_after};
+pub use queue::Queued;
+pub use settings::settings;
+pub use strategy::{
+    CostAware, Fixed, FlushConfig, FlushMetrics, FlushStrategy, Gathering, Immediate, Joining, LatencyAware, Prices,
+    QueueDepth, Strategy, StrategyKind, strategy,
+};
+
+use lanes::Order;
+use queue::{Applicant, Queue, Seats};
+
+/// What the intake must know of the world to decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Situation {
+    pub now: Micros,
+    /// Seats that nobody holds, or a batch, which gives it up.
+    pub free_seats: usize,
+    /// Seats that nobody holds.
+    pub idle_seats: usize,
+    /// All seats.
+    pub seats: usize,
+    /// Nothing but batches is live in the engine.
+    pub idle: bool,
+    pub p99_ttft: Option<Micros>,
+    /// What the next step costs; `None` while too little was measured.
+    pub prices: Option<Prices>,
+}
+
+/// The queue in front of the scheduler.
+#[derive(Debug)]
+pub struct Intake {
+    config: Config,
+    strategy: Strategy,
+    queue: Queue,
+    batches: u64,
+    /// As of the last release.
+    seats: usize,
+    stats: Stats,
+}
+
+impl Intake {
+    pub fn new(config: Config) -> Intake {
+        let queue = Queue::new(&config);
+        Intake { strategy: strategy(&config.flush), config, queue, batches: 0, seats: 0, stats: Stats::default() }
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Takes effect at once, also for what is queued. Nothing is lost: what exceeds a smaller capacity stays, and only
+    /// newcomers are refused. Costs O(n log n).
+    pub fn configure(&mut self, config: Config) {
+        self.strategy = strategy(&config.flush);
+        self.queue.configure(&config);
+        self.config = config;
+    }
+
+    /// Queues all of the group, or none. Ids must be fresh.
+    pub fn push_group(&mut self, group: Vec<Request>, now: Micros) -> Result<(), Full> {
+        let tokens = group.iter().map(|request| request.prompt().len()).sum();
+        self.config.capacity.admits(self.len(), self.prompt_tokens(), group.len(), tokens)?;
+        for request in group {
+            self.queue.push(request, now, &self.config);
+        }
+        Ok(())
+    }
+
+    /// Takes one out; false if it is not here (any more).
+    pub fn cancel(&mut self, seq: SeqId) -> bool {
+        self.queue.cancel(seq)
+    }
+
+    /// Takes out whoever is past its deadline or has queued for `queue_timeout`, each with the error for its client.
+    /// O(1) when nobody is. Belongs before [`Intake::release`], which does not look at deadlines.
+    pub fn expire(&mut self, now: Micros) -> Vec<(Request, RequestError)> {
+        self.queue.expire(now, &self.config)
+    }
+
+    /// Flushes what gathers if it is time, then gives free seats to what is flushed: at most `max_batch_size` of them.
+    /// `None` if nothing was given a seat. More may be ready: ask again, with the seats that are left.
+    pub fn release(&mut self, situation: &Situation) -> Option<Batch> {
+        self.seats = situation.seats;
+        let flush = self.flush_cause(situation).map(|cause| (cause, self.queue.flush(situation.now)));
+        let cap = self.config.fairness.seat_cap(situation.seats);
+        let seats = self.batch_seats(situation);
+        let mut gate = StepGate { strategy: &self.strategy, prices: situation.prices };
+        let taken = self.queue.take(seats, cap, situation.now, &self.config, |next| gate.opens(next));
+        let max_priority = taken.iter().map(|(_, released)| released.request.priority()).min()?;
+        let is_fresh = |first: Order| taken.iter().any(|(order, _)| *order >= first);
+        let cause = flush.filter(|(_, first)| is_fresh(*first)).map_or(FlushCause::Leftover, |(cause, _)| cause);
+        self.batches += 1;
+        let released: Vec<Released> = taken.into_iter().map(|(_, released)| released).collect();
+        let batch = Batch {
+            id: self.batches,
+            tokens: released.iter().map(|released| released.request.prompt().len()).sum(),
+            released,
+            strategy: self.config.flush.strategy,
+            cause,
+            max_priority,
+        };
+        self.stats.record(&batch, situation.now);
+        Some(batch)
+    }
+
+    /// The next time at which [`Intake::release`] or [`Intake::expire`] may act without any new event; `now` if they
+    /// would already. `None` when nothing is queued. Holds until the next call that changes something, or until the
+    /// situation differs in more than its time.
+    pub fn wake_at(&self, situation: &Situation) -> Option<Micros> {
+        let expiry = self.queue.next_expiry(&self.config)?;
+        let has_turn = self.queue.takes(self.batch_seats(situation)) > 0;
+        if has_turn || self.flush_cause(situation).is_some() {
+            return Some(situation.now);
+        }
+        let timer = self.oldest_gathering().map(|oldest| after(oldest, self.timeout(situation)));
+        let class = self.max_wait_end().map(|(end, _)| end);
+        [timer, class].into_iter().flatten().fold(expiry, Micros::min).max(situation.now).into()
+    }
+
+    /// When [`Intake::expire`] would next take something out; all that matters while nothing may be released.
+    pub fn expires_at(&self) -> Option<Micros> {
+        self.queue.next_expiry(&self.config)
+    }
+
+    /// A released sequence generated this many more tokens.
+    pub fn generated(&mut self, seq: SeqId, tokens: usize) {
+        self.queue.generated(seq, tokens, &self.config);
+    }
+
+    /// A released sequence is over, its seat is free. To be told once for each, however it ended; of a sequence without
+    /// a seat this says nothing.
+    pub fn ended(&mut self, seq: SeqId) {
+        self.queue.ended(seq);
+    }
+
+    /// Takes everything out, oldest first.
+    pub fn drain(&mut self) -> Vec<Request> {
+        self.queue.drain()
+    }
+
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn prompt_tokens(&self) -> usize {
+        self.queue.prompt_tokens()
+    }
+
+    /// Queued requests by [`Priority::index`], as they asked to be treated.
+    pub fn depths(&self) -> [usize; CLASSES] {
+        self.queue.depths()
+    }
+
+    /// Requests that are not flushed.
+    pub fn gathering(&self) -> usize {
+        self.queue.gathering()
+    }
+
+    /// How long a group may gather, says the strategy.
+    pub fn timeout(&self, situation: &Situation) -> Micros {
+        self.strategy.calculate_timeout(self.len(), &FlushMetrics { p99_ttft: situation.p99_ttft })
+    }
+
+    /// Oldest first.
+    pub fn queued(&self) -> impl Iterator<Item = Queued<'_>> {
+        self.queue.iter(self.config.fairness.seat_cap(self.seats))
+    }
+
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Batch ids go on.
+    pub fn reset_stats(&mut self) {
+        self.stats = Stats::default();
+    }
+
+    /// Why the gathered group goes now, if it does.
+    fn flush_cause(&self, situation: &Situation) -> Option<FlushCause> {
+        let oldest = self.oldest_gathering()?;
+        let group = Gathering {
+            size: self.gathering(),
+            tokens: self.queue.gathering_tokens(),
+            waited: situation.now.since(oldest),
+            timeout: self.timeout(situation),
+        };
+        let flush = &self.config.flush;
+        if flush.idle_release && situation.idle && group.size >= flush.min_batch_size {
+            return Some(FlushCause::Idle);
+        }
+        if self.queue.oldest_gathering(Priority::Critical).is_some() {
+            return Some(FlushCause::Critical);
+        }
+        if let Some((_, class)) = self.max_wait_end().filter(|(end, _)| *end <= situation.now) {
+            return Some(FlushCause::MaxWait(class));
+        }
+        let full = group.size >= flush.max_batch_size;
+        let cause = if full { FlushCause::Size } else { FlushCause::Timer };
+        self.strategy.should_flush(&group, self.len()).then_some(cause)
+    }
+
+    /// When a class's maximum wait ends next, and which.
+    fn max_wait_end(&self) -> Option<(Micros, Priority)> {
+        let end = |class: Priority| {
+            let oldest = self.queue.oldest_gathering(class)?;
+            Some((after(oldest, self.config.max_wait(class)), class))
+        };
+        Priority::ALL.into_iter().filter_map(end).min()
+    }
+
+    fn oldest_gathering(&self) -> Option<Micros> {
+        Priority::ALL.into_iter().filter_map(|class| self.queue.oldest_gathering(class)).min()
+    }
+
+    /// The most that one batch may take.
+    fn batch_seats(&self, situation: &Situation) -> Seats {
+        let most = self.config.flush.max_batch_size;
+        Seats { free: situation.free_seats.min(most), idle: situation.idle_seats.min(most) }
+    }
+}
+
+/// Asks the strategy of one request after the other whether it joins the next step.
+struct StepGate<'a> {
+    strategy: &'a Strategy,
+    prices: Option<Prices>,
+}
+
+impl StepGate<'_> {
+    fn opens(&mut self, next: Applicant) -> bool {
+        let Some(prices) = &mut self.prices else { return true };
+        let Applicant { tokens, behind, tokens_behind } = next;
+        let opens = self.strategy.admits(&Joining { tokens, behind, tokens_behind, prices: *prices });
+        if opens {
+            prices.prompts += 1;
+            prices.tokens += tokens;
+        }
+        opens
+    }
+}
+
+/// `Micros + Micros` that stops at the end of time.
+fn after(start: Micros, wait: Micros) -> Micros {
+    Micros(start.0.saturating_add(wait.0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! What a strategy is asked, and what it is told.
+
+use crate::units::Micros;
+
+/// Decides when a gathered group is flushed. Pure: the same arguments, the same answer.
+pub trait FlushStrategy {
+    /// How long the oldest request may gather, with `queue_depth` requests queued in all.
+    fn calculate_timeout(&self, queue_depth: usize, metrics: &FlushMetrics) -> Micros;
+
+    /// Whether the group goes now.
+    fn should_flush(&self, batch: &Gathering, queue_depth: usize) -> bool;
+
+    /// Whether a flushed request for which there is a seat joins the next step, or stays for a later one.
+    fn admits(&self, _joining: &Joining) -> bool {
+        true
+    }
+}
+
+/// What the next step costs as it stands, who is in it, and what waits. Microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prices {
+    /// A step with every sequence that decodes and no prompt.
+    pub step_us: f64,
+    /// What a prompt's token adds, and a prompt beside its tokens.
+    pub token_us: f64,
+    pub prompt_us: f64,
+    /// Prompt tokens that a step takes, by its bounds of tokens and of time.
+    pub step_tokens: usize,
+    /// Sequences with a seat that wait for their first token, and the prompt tokens that are not computed yet.
+    pub prompts: usize,
+    pub tokens: usize,
+    /// Requests that come, lately.
+    pub arrivals_per_us: f64,
+}
+
+/// The request that would be released next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Joining {
+    /// Of its prompt.
+    pub tokens: usize,
+    /// Requests that are queued behind it, and their prompt tokens.
+    pub behind: usize,
+    pub tokens_behind: usize,
+    /// With those that were released before it in the same turn.
+    pub prices: Prices,
+}
+
+/// What was measured, for strategies that look at more than the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlushMetrics {
+    /// 99th percentile of the time to the first token; `None` as long as there are no samples.
+    pub p99_ttft: Option<Micros>,
+}
+
+/// The group that gathers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gathering {
+    pub size: usize,
+    /// Prompt tokens.
+    pub tokens: usize,
+    /// How long its oldest request has waited.
+    pub waited: Micros,
+    /// What [`FlushStrategy::calculate_timeout`] said.
+    pub timeout: Micros,
+}
+
+/// The classical condition: the group is as large as a batch may be, or its timer has run out.
+pub(super) fn full_or_due(batch: &Gathering, max_batch_size: usize) -> bool {
+    batch.size > 0 && (batch.size >= max_batch_size || batch.waited >= batch.timeout)
+}

@@ -1,0 +1,61 @@
+//! Who gives its blocks back when the pool runs dry.
+
+use crate::units::SeqId;
+
+use super::policy::PolicyKind;
+use super::sequence::Running;
+
+/// The choice of victim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preemption {
+    /// Newest first: it has computed least, so recomputing it costs least. No two are equally new.
+    #[default]
+    MostRecent,
+    /// The one with the most known tokens: frees most at once.
+    Longest,
+    /// The least urgent.
+    LowestPriority,
+}
+
+impl Preemption {
+    pub const ALL: [Preemption; 3] = [Preemption::MostRecent, Preemption::Longest, Preemption::LowestPriority];
+
+    /// As `engine.preemption` spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Preemption::MostRecent => "most_recent",
+            Preemption::Longest => "longest",
+            Preemption::LowestPriority => "lowest_priority",
+        }
+    }
+
+    /// One of `candidates`, never the oldest of `running`: whoever is oldest keeps its blocks until it ends, so something
+    /// always does. `None` when only that one is left. Among equals the policy chooses.
+    pub(super) fn victim<'a>(
+        self,
+        candidates: impl Iterator<Item = &'a Running>,
+        running: &[Running],
+        policy: PolicyKind,
+    ) -> Option<SeqId> {
+        let oldest = running.iter().map(|r| r.arrival).min()?;
+        let candidates = candidates.filter(|r| r.arrival != oldest);
+        let victim = match self {
+            Preemption::MostRecent => candidates.max_by_key(|r| r.arrival),
+            Preemption::Longest => candidates.max_by_key(|r| (r.known(), yields(policy, r))),
+            Preemption::LowestPriority => candidates.max_by_key(|r| (r.request().priority(), yields(policy, r))),
+        };
+        victim.map(Running::id)
+    }
+}
+
+/// Among equals the largest yields first; with the arrival in it no two are equal.
+fn yields(policy: PolicyKind, running: &Running) -> (usize, u64) {
+    let rank = match policy {
+        PolicyKind::Fair => 0,
+        // The youngest are who it favours.
+        PolicyKind::LatencyFirst => running.generated(),
+        // The shortest costs least to compute again.
+        PolicyKind::ThroughputFirst => usize::MAX - running.known(),
+    };
+    (rank, running.arrival)
+}

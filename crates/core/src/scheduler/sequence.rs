@@ -1,0 +1,278 @@
+//! A sequence in its two states, and the ways between them.
+
+use crate::kv::{BlockPool, BlockTable, Node};
+use crate::report::{SequenceView, Stage};
+use crate::request::{FinishReason, Priority, Request};
+use crate::units::{Micros, SeqId, TokenId};
+
+use super::chunk::Chunk;
+use super::lookup::{AcceptanceRate, MOST_GUESSES, Speculative, lookup};
+use super::policy::SessionView;
+
+/// Without blocks: new, or preempted and to be recomputed.
+#[derive(Debug)]
+pub struct Waiting {
+    request: Request,
+    /// Already sent to the client; kept through preemption, so that its stream just continues.
+    emitted: Vec<TokenId>,
+    /// Place in the order of submission.
+    pub arrival: u64,
+    /// It ran before and was preempted.
+    pub ran: bool,
+}
+
+/// Where a sequence's blocks come from and go to in the prefix cache.
+#[derive(Debug)]
+pub struct Place {
+    /// Below which its next full block hangs.
+    pub node: Node,
+    /// Its full blocks that are in the tree.
+    pub published: usize,
+}
+
+/// With blocks for at least its computed tokens.
+#[derive(Debug)]
+pub struct Running {
+    request: Request,
+    /// Prompt and emitted tokens.
+    tokens: Vec<TokenId>,
+    /// Tokens whose K and V are in the cache.
+    pub computed: u32,
+    pub table: BlockTable,
+    /// `None` where it has no part in the prefix cache.
+    pub place: Option<Place>,
+    pub arrival: u64,
+    /// Steps in a row that went by without it, those not counted in which its policy meant it to wait.
+    pub passed_over: u32,
+    /// When the plan after its newest token was made; `None` until then.
+    pub token_at: Option<Micros>,
+    pub acceptance: AcceptanceRate,
+    /// Tokens that its grammar says must come next.
+    pub forced: Vec<TokenId>,
+}
+
+/// What a new token means for its sequence.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Advance {
+    Continues,
+    Ends(FinishReason),
+}
+
+impl Waiting {
+    pub fn new(request: Request, arrival: u64) -> Waiting {
+        Waiting { request, emitted: Vec::new(), arrival, ran: false }
+    }
+
+    pub fn id(&self) -> SeqId {
+        self.request.id()
+    }
+
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// It yields to everyone who is no batch's.
+    pub fn is_batch(&self) -> bool {
+        self.request.priority() == Priority::Batch
+    }
+
+    /// Tokens to compute before the next one can be drawn.
+    pub fn known(&self) -> usize {
+        self.request.prompt().len() + self.emitted.len()
+    }
+
+    /// What it knows so far, in order.
+    pub fn tokens(&self) -> Vec<TokenId> {
+        [self.request.prompt(), &self.emitted].concat()
+    }
+
+    /// `table` holds its first `computed` tokens already.
+    pub fn admit(self, table: BlockTable, computed: usize, place: Option<Place>) -> Running {
+        let tokens = self.tokens();
+        Running {
+            request: self.request,
+            tokens,
+            computed: computed as u32,
+            table,
+            place,
+            arrival: self.arrival,
+            passed_over: 0,
+            token_at: None,
+            acceptance: AcceptanceRate::default(),
+            forced: Vec::new(),
+        }
+    }
+
+    /// As a policy sees it.
+    pub fn session(&self) -> SessionView {
+        SessionView {
+            id: self.id(),
+            decoding: false,
+            has_token: false,
+            generated: self.emitted.len(),
+            arrival: self.arrival,
+            prefill_remaining: self.known(),
+        }
+    }
+
+    pub fn view(&self) -> SequenceView {
+        view(&self.request, Stage::Waiting, self.emitted.len())
+    }
+}
+
+impl Running {
+    /// Gives its blocks back, what it computed in them findable, and waits to go on.
+    pub fn preempt(mut self, pool: &mut BlockPool) -> Waiting {
+        self.publish_rest(pool);
+        let emitted = self.tokens[self.request.prompt().len()..].to_vec();
+        self.table.release(pool);
+        Waiting { request: self.request, emitted, arrival: self.arrival, ran: true }
+    }
+
+    /// Gives its blocks back for good. What a failed step left in them is nobody's.
+    pub fn leave(mut self, failed: bool, pool: &mut BlockPool) {
+        if !failed {
+            self.publish_rest(pool);
+        }
+        self.table.release(pool);
+    }
+
+    /// Lets others find the full blocks that it has computed.
+    pub fn publish(&mut self, pool: &mut BlockPool) {
+        let Some(place) = &mut self.place else { return };
+        let size = pool.block_size();
+        while (place.published + 1) * size <= self.computed as usize {
+            let tokens = &self.tokens[place.published * size..][..size];
+            place.node = pool.publish(&place.node, tokens, &self.table.blocks()[place.published]);
+            place.published += 1;
+        }
+    }
+
+    /// Lets others copy from the block that it has filled in part, now that it writes there no more.
+    fn publish_rest(&mut self, pool: &mut BlockPool) {
+        let Some(place) = &self.place else { return };
+        let rest = &self.tokens[place.published * pool.block_size()..self.computed as usize];
+        if !rest.is_empty() {
+            pool.publish_rest(&place.node, rest, &self.table.blocks()[place.published]);
+        }
+    }
+
+    pub fn id(&self) -> SeqId {
+        self.request.id()
+    }
+
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    pub fn is_batch(&self) -> bool {
+        self.request.priority() == Priority::Batch
+    }
+
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    /// Tokens drawn so far.
+    pub fn generated(&self) -> usize {
+        self.tokens.len() - self.request.prompt().len()
+    }
+
+    /// Appends a drawn token.
+    pub fn emit(&mut self, token: TokenId, max_model_len: usize) -> Advance {
+        self.tokens.push(token);
+        self.token_at = None;
+        if self.request.is_stop(token) {
+            Advance::Ends(FinishReason::Stop)
+        } else if self.generated() >= self.request.max_tokens() as usize || self.tokens.len() >= max_model_len {
+            Advance::Ends(FinishReason::Length)
+        } else {
+            Advance::Continues
+        }
+    }
+
+    /// Prompt and drawn tokens, computed or not.
+    pub fn known(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Known tokens that are not computed; never 0 between steps.
+    pub fn remaining(&self) -> usize {
+        self.known() - self.computed as usize
+    }
+
+    /// Only the token drawn last is missing.
+    pub fn is_decoding(&self) -> bool {
+        self.remaining() == 1 && self.generated() > 0
+    }
+
+    /// Known tokens to compute before it decodes.
+    pub fn prefill_remaining(&self) -> usize {
+        if self.is_decoding() { 0 } else { self.remaining() }
+    }
+
+    /// Its part of a step that may compute `budget` tokens, at least 1.
+    pub fn chunk(&self, budget: usize) -> Chunk {
+        let end = self.computed as usize + self.remaining().min(budget);
+        Chunk {
+            seq: self.id(),
+            tokens: self.computed..end as u32,
+            proposed: 0,
+            sample: end == self.known(),
+            decode: self.is_decoding(),
+        }
+    }
+
+    /// How many guesses it has, at most `room`.
+    pub fn guesses(&self, room: usize, speculative: Speculative) -> usize {
+        // The last token of all is drawn, not guessed.
+        let left = self.request.max_tokens() as usize - self.generated() - 1;
+        let most = room.min(left);
+        if !self.forced.is_empty() {
+            return most.min(self.forced.len());
+        }
+        if speculative == Speculative::Off || self.acceptance.rests(self.generated()) {
+            return 0;
+        }
+        lookup(&self.tokens, most.min(MOST_GUESSES)).len()
+    }
+
+    /// Its first `count` guesses, of which it has as many.
+    pub fn guessed(&self, count: usize) -> &[TokenId] {
+        if self.forced.is_empty() { lookup(&self.tokens, count) } else { &self.forced[..count.min(self.forced.len())] }
+    }
+
+    /// As a policy sees it.
+    pub fn session(&self) -> SessionView {
+        SessionView {
+            id: self.id(),
+            decoding: self.is_decoding(),
+            has_token: self.is_decoding(),
+            generated: self.generated(),
+            arrival: self.arrival,
+            prefill_remaining: self.prefill_remaining(),
+        }
+    }
+
+    pub fn view(&self) -> SequenceView {
+        let stage = if self.is_decoding() { Stage::Decode } else { Stage::Prefill };
+        let view = view(&self.request, stage, self.generated());
+        SequenceView { computed_tokens: self.computed as usize, blocks: self.table.len(), ..view }
+    }
+}
+
+/// Of a sequence without blocks.
+fn view(request: &Request, stage: Stage, generated: usize) -> SequenceView {
+    SequenceView {
+        seq: request.id(),
+        origin: request.origin().clone(),
+        priority: request.priority(),
+        stage,
+        deadline: request.deadline(),
+        prompt_tokens: request.prompt().len(),
+        max_tokens: request.max_tokens() as usize,
+        computed_tokens: 0,
+        generated_tokens: generated,
+        blocks: 0,
+    }
+}
