@@ -74,7 +74,7 @@ fn release() -> Vec<Row> {
     rows.map(|row| row.tuned("strategy")).into()
 }
 
-/// What a class and a tenant may count on.
+/// Settings of what a class and a tenant may count on.
 fn classes() -> Vec<Row> {
     let waits = [
         Setting::new("batching.max_wait_critical_ms", |c: &mut Config| &mut c.max_waits[Priority::Critical.index()])

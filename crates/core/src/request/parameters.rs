@@ -9,7 +9,7 @@ use super::{CacheUse, Checked, Goal, Limits, Origin, Priority, RawShaping, Reque
 /// A salt is kept with each first block of its requests.
 pub const MAX_SALT_BYTES: usize = 128;
 
-/// What a client asks of the engine, before any limit was checked. Numbers are as wide as JSON's.
+/// Parameters of a client's request before any limit is checked. Numbers are as wide as JSON's.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     pub goal: Goal,

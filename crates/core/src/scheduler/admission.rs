@@ -10,7 +10,7 @@ use super::plan::Found;
 use super::planner::Planner;
 use super::sequence::{Place, Running, Waiting};
 
-/// What was found for a sequence; `None` with the reason where nobody looked.
+/// Result of looking for a sequence's prompt in the prefix cache; `None` with the reason where nobody looked.
 struct Look {
     reused: Option<Reused>,
     miss: Option<Miss>,

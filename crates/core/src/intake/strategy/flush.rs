@@ -16,12 +16,12 @@ pub trait FlushStrategy {
     }
 }
 
-/// What the next step costs as it stands, who is in it, and what waits. Microseconds.
+/// Costs of the next step as it stands, in microseconds, with who is in it and what waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prices {
     /// A step with every sequence that decodes and no prompt.
     pub step_us: f64,
-    /// What a prompt's token adds, and a prompt beside its tokens.
+    /// Time that each token of a prompt adds, and time that a prompt adds beside its tokens.
     pub token_us: f64,
     pub prompt_us: f64,
     /// Prompt tokens that a step takes, by its bounds of tokens and of time.
@@ -36,7 +36,7 @@ pub struct Prices {
 /// The request that would be released next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Joining {
-    /// Of its prompt.
+    /// Tokens of its prompt.
     pub tokens: usize,
     /// Requests that are queued behind it, and their prompt tokens.
     pub behind: usize,
@@ -45,7 +45,7 @@ pub struct Joining {
     pub prices: Prices,
 }
 
-/// What was measured, for strategies that look at more than the queue.
+/// Measurements for strategies that look at more than the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlushMetrics {
     /// 99th percentile of the time to the first token; `None` as long as there are no samples.
@@ -60,7 +60,7 @@ pub struct Gathering {
     pub tokens: usize,
     /// How long its oldest request has waited.
     pub waited: Micros,
-    /// What [`FlushStrategy::calculate_timeout`] said.
+    /// Answer of [`FlushStrategy::calculate_timeout`].
     pub timeout: Micros,
 }
 
