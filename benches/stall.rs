@@ -43,6 +43,7 @@ fn engine(max_stall: Option<Micros>) -> EngineHandle {
         preemption: Preemption::MostRecent,
         policy: PolicyConfig::default(),
         max_stall,
+        slo: forebay_core::slo::Slo::default(),
     };
     let core = Core::new(Config { scheduler, num_blocks, block_size, multi_step_count: 1 }, Forward::new(model));
     let intake = intake::Config::default();

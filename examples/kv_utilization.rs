@@ -113,6 +113,7 @@ fn config(max_num_seqs: usize, preemption: Preemption) -> Config {
         preemption,
         policy: PolicyConfig::default(),
         max_stall: None,
+        slo: forebay_core::slo::Slo::default(),
     }
 }
 

@@ -48,6 +48,8 @@
 
 #define FOREBAY_POLICY_THROUGHPUT_FIRST 2
 
+#define FOREBAY_POLICY_SLO 3
+
 // More is to come.
 #define FOREBAY_RUNNING 0
 

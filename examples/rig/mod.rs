@@ -55,6 +55,7 @@ pub fn start(file: Option<&Path>, setup: Setup) -> Result<Engine> {
         preemption: Preemption::MostRecent,
         policy: PolicyConfig::default(),
         max_stall: None,
+        slo: forebay_core::slo::Slo::default(),
     };
     let core =
         Core::new(Config { scheduler, num_blocks, block_size: BLOCK_SIZE, multi_step_count: 1 }, Forward::new(model));

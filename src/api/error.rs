@@ -138,6 +138,10 @@ pub fn face(error: &RequestError) -> Face {
             retry_after_s: Some((*retry_after_s).clamp(1, 60)),
             ..Face::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "queue_full")
         },
+        E::PromiseUnreachable { retry_after_s, .. } => Face {
+            retry_after_s: Some((*retry_after_s).clamp(1, 60)),
+            ..Face::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "promise_unreachable")
+        },
         E::Timeout { .. } | E::DeadlineUnreachable { .. } => {
             Face::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", "timeout").never_retry()
         }
@@ -277,6 +281,7 @@ mod tests {
             (E::QueueFull { capacity: 8, retry_after_s: 7 }, 429, "queue_full"),
             (E::Timeout { after_ms: 8 }, 408, "timeout"),
             (E::DeadlineUnreachable { after_ms: 8, predicted_ms: 9 }, 408, "timeout"),
+            (E::PromiseUnreachable { promised_ms: 8, predicted_ms: 9, retry_after_s: 7 }, 429, "promise_unreachable"),
             (E::BatchTimeout { waited_ms: 8 }, 504, "batch_timeout"),
             (E::ThermalLimit { retry_after_s: 8 }, 503, "thermal_limit"),
             (E::UnknownName { what: "policy", name: text(), valid: text() }, 404, "not_found"),

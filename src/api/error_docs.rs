@@ -83,6 +83,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
             "the first token is expected after the request's deadline",
         ),
         (
+            E::PromiseUnreachable { promised_ms: 2_000, predicted_ms: 9_000, retry_after_s: 7 },
+            "what `batching.slo_*` promises to its priority cannot be kept, and `batching.slo_refuse` is on",
+        ),
+        (
             E::Grammar { message: text("Too many items (limit 8000)") },
             "the completion met a limit of its own grammar; a part of it may have been sent",
         ),

@@ -56,7 +56,7 @@ impl From<EmbeddedError> for Fault {
 pub(super) fn code_of(error: &RequestError) -> i32 {
     use RequestError as E;
     match error {
-        E::QueueFull { .. } | E::ThermalLimit { .. } => FOREBAY_ERROR_QUEUE_FULL,
+        E::QueueFull { .. } | E::PromiseUnreachable { .. } | E::ThermalLimit { .. } => FOREBAY_ERROR_QUEUE_FULL,
         E::ShuttingDown | E::EngineStopped => FOREBAY_ERROR_STOPPED,
         E::Aborted => FOREBAY_ERROR_CANCELLED,
         E::InvalidValue { .. }

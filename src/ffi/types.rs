@@ -30,6 +30,7 @@ pub const FOREBAY_ERROR_PANIC: i32 = -10;
 pub const FOREBAY_POLICY_FAIR: u32 = 0;
 pub const FOREBAY_POLICY_LATENCY_FIRST: u32 = 1;
 pub const FOREBAY_POLICY_THROUGHPUT_FIRST: u32 = 2;
+pub const FOREBAY_POLICY_SLO: u32 = 3;
 
 /// More is to come.
 pub const FOREBAY_RUNNING: u32 = 0;
@@ -120,6 +121,7 @@ pub(super) fn number_of(kind: PolicyKind) -> u32 {
         PolicyKind::Fair => FOREBAY_POLICY_FAIR,
         PolicyKind::LatencyFirst => FOREBAY_POLICY_LATENCY_FIRST,
         PolicyKind::ThroughputFirst => FOREBAY_POLICY_THROUGHPUT_FIRST,
+        PolicyKind::Slo => FOREBAY_POLICY_SLO,
     }
 }
 

@@ -37,5 +37,6 @@ pub mod request;
 pub mod sampling;
 pub mod scheduler;
 pub mod settings;
+pub mod slo;
 pub mod step;
 pub mod units;

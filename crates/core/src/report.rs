@@ -157,6 +157,8 @@ pub enum Wait {
     StallLimit,
     /// The policy puts the decode burst before prefills.
     DecodeBurst,
+    /// A prompt that is being computed begins alike; the prefix cache will have what they share.
+    SharedPrefix,
     /// The KV cache had too few free blocks.
     Blocks,
     /// The batch is smaller than usual, since the machine is hot.
@@ -174,6 +176,7 @@ impl Wait {
             Wait::FairShare => "fair_share",
             Wait::TokenBudget => "token_budget",
             Wait::StallLimit => "stall_limit",
+            Wait::SharedPrefix => "shared_prefix",
             Wait::DecodeBurst => "decode_burst",
             Wait::Blocks => "blocks",
             Wait::Thermal => "thermal",

@@ -16,6 +16,7 @@ pub(crate) fn setup() -> Setup {
             max_model_len: 1_024,
             preemption: Preemption::MostRecent,
             policy: PolicyConfig::default(),
+            slo: forebay_core::slo::Slo::default(),
             max_stall: Some(Micros::from_millis(250)),
             prefix_caching: true,
             speculative: Speculative::Off,

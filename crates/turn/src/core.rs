@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use forebay_core::kv::{BlockPool, Change};
 use forebay_core::report::{BlockUse, Decision, Miss, POSITIONS, SequenceView, Snapshot, StepFacts, StepReport};
-use forebay_core::request::{Event, Request, RequestError};
+use forebay_core::request::{CLASSES, Event, Request, RequestError};
 use forebay_core::scheduler::thermal::Level;
 use forebay_core::scheduler::{self, Backlog, Found, Scheduler, StepCost, StepLoad, StepPlan};
 use forebay_core::step::{BatchChunk, Outcome, SequenceFault, StepBatch, StepOutput};
@@ -50,10 +50,11 @@ pub struct Core<E> {
 #[derive(Clone, Debug, Default)]
 pub struct CoreView {
     pub snapshot: Snapshot,
-    /// Seats, how many of them are free or a batch's, and how many are free.
     pub seats: usize,
-    pub free_seats: usize,
-    pub idle_seats: usize,
+    /// By class: how many more sequences of it could run, if those gave way whose seat it may take.
+    pub seats_for: [usize; CLASSES],
+    /// How long those that decode may wait for their next token.
+    pub stall_limit: Option<Micros>,
     /// Live sequences that are no batch's.
     pub urgent: usize,
     pub backlog: Backlog,
@@ -133,6 +134,11 @@ impl<E: Executor> Core<E> {
             self.executor.admit(&request);
             self.scheduler.submit(request);
         }
+    }
+
+    /// How many tokens of the request's prompt the prefix cache has now.
+    pub fn cached_tokens(&self, request: &Request) -> usize {
+        self.scheduler.cached_tokens(request, &self.pool)
     }
 
     /// Ends a sequence without telling anyone; its blocks are free again.
@@ -286,8 +292,8 @@ impl<E: Executor> Core<E> {
         CoreView {
             snapshot: self.snapshot(),
             seats: self.scheduler.seats(),
-            free_seats: self.scheduler.free_seats(),
-            idle_seats: self.scheduler.idle_seats(),
+            seats_for: self.scheduler.seats_for(),
+            stall_limit: self.scheduler.stall_limit(),
             urgent: self.scheduler.urgent(),
             backlog: self.scheduler.backlog(),
             earliest_deadline: sequences.iter().filter_map(|view| view.deadline).min(),

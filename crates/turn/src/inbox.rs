@@ -1,9 +1,9 @@
 //! What stays with the loop while a step runs: the queue, the tuning, the orders for the core, the last known state. Pure.
 
-use forebay_core::intake::{Batch, Intake, Prices, Situation};
+use forebay_core::intake::{Batch, Intake, LaneOrder, Prices, Situation};
 use forebay_core::report::{Snapshot, Stage};
 use forebay_core::request::{CLASSES, Priority, Request, RequestError};
-use forebay_core::scheduler::StepLoad;
+use forebay_core::scheduler::{PolicyKind, StepLoad};
 use forebay_core::scheduler::thermal::{Change as ThermalChange, Governor, Level, Reading, Thresholds};
 use forebay_core::units::{Micros, SeqId};
 
@@ -47,6 +47,8 @@ pub struct Inbox {
     celsius: Option<f64>,
     /// When the step under way began, and how long it was to take.
     step: Option<(Micros, Option<Micros>)>,
+    /// How long the core has computed since the engine began.
+    served: Micros,
     drained: Rate,
     arrived: Rate,
 }
@@ -63,6 +65,7 @@ impl Inbox {
             governor: Governor::new(thresholds),
             celsius: None,
             step: None,
+            served: Micros::ZERO,
             drained: Rate::default(),
             arrived: Rate::default(),
         }
@@ -76,6 +79,7 @@ impl Inbox {
         let predicted = group.first().and_then(|first| self.predict(first, now));
         if let Some(first) = group.first() {
             unreachable_deadline(first, predicted, now)?;
+            self.unkept_promise(first, predicted)?;
         }
         let count = group.len();
         self.intake.push_group(group, now).map_err(|full| {
@@ -87,11 +91,9 @@ impl Inbox {
     }
 
     fn predict(&self, request: &Request, now: Micros) -> Option<Micros> {
-        let depths = self.intake.depths();
-        let urgent: usize = depths[..=request.priority().index()].iter().sum();
-        let queued = self.intake.len();
-        // Without a breakdown of tokens by class, each queued prompt counts as the average one.
-        let prefill_queued = (self.intake.prompt_tokens() * urgent).checked_div(queued).unwrap_or(0);
+        let class = request.priority().index();
+        let urgent: usize = self.intake.depths()[..=class].iter().sum();
+        let prefill_queued: usize = self.intake.tokens()[..=class].iter().sum();
         let backlog = &self.last.backlog;
         let situation = self.situation(now, None);
         let step_rest =
@@ -101,18 +103,36 @@ impl Inbox {
             (false, priority) => self.intake.timeout(&situation).min(self.tuning.intake.max_wait(priority)),
         };
         let ahead = Ahead {
-            prefill_tokens: prefill_queued + backlog.prefill_tokens,
+            prefill_tokens: prefill_queued + backlog.prefill[class],
             own_tokens: request.prompt().len(),
             queued: urgent,
-            free_seats: self.last.free_seats,
+            free_seats: situation.seats_for[class],
             decoding: backlog.decoding,
             context_tokens: backlog.context_tokens,
             flush,
             step_rest,
-            chunk_tokens: self.tuning.scheduler.max_num_batched_tokens.saturating_sub(backlog.decoding).max(1),
+            chunk_tokens: situation.step_tokens.max(1),
             drained_per_s: self.drained_per_s(now),
         };
         predict::ttft(&ahead, &self.last.cost)
+    }
+
+    /// Under the policy `slo`, if the operator wants it so, whoever cannot be served as promised is refused, and told when what
+    /// is ahead of it will be done.
+    fn unkept_promise(&self, request: &Request, predicted: Option<Micros>) -> Result<(), RequestError> {
+        let scheduler = &self.tuning.scheduler;
+        let refuses = scheduler.policy.kind == PolicyKind::Slo && scheduler.slo.refuses;
+        let promise = scheduler.slo.promise(request.priority()).filter(|_| refuses);
+        let (Some(promise), Some(predicted)) = (promise, predicted) else { return Ok(()) };
+        if predicted <= promise.ttft {
+            return Ok(());
+        }
+        let late = Micros(predicted.0 - promise.ttft.0);
+        Err(RequestError::PromiseUnreachable {
+            promised_ms: promise.ttft.as_millis(),
+            predicted_ms: predicted.as_millis(),
+            retry_after_s: late.as_secs_f64().ceil().clamp(1.0, 60.0) as u32,
+        })
     }
 
     /// Takes a queued sequence out, or remembers to tell the core.
@@ -187,26 +207,43 @@ impl Inbox {
         self.governor.level()
     }
 
-    /// The next batch for the core's free seats.
-    pub fn release(&mut self, now: Micros, p99_ttft: Option<Micros>) -> Option<Batch> {
+    /// The next batch for the core's seats; `cached` says how many tokens of a prompt need no computing.
+    pub fn release(
+        &mut self,
+        now: Micros,
+        p99_ttft: Option<Micros>,
+        cached: impl Fn(&Request) -> usize,
+    ) -> Option<Batch> {
         if !self.may_step() {
             return None;
         }
-        let batch = self.intake.release(&self.situation(now, p99_ttft))?;
+        let batch = self.intake.release(&self.situation(now, p99_ttft), cached)?;
         self.drained.count(batch.released.len(), now);
         Some(batch)
     }
 
     fn situation(&self, now: Micros, p99_ttft: Option<Micros>) -> Situation {
+        let prices = self.prices(now);
+        let by_tokens = self.tuning.scheduler.max_num_batched_tokens.saturating_sub(self.last.backlog.decoding);
         Situation {
             now,
-            free_seats: self.last.free_seats,
-            idle_seats: self.last.idle_seats,
+            seats_for: self.last.seats_for,
             seats: self.last.seats,
             idle: self.last.urgent == 0,
+            decoding: self.last.backlog.decoding,
+            prefill: self.last.backlog.prefill,
+            step_tokens: prices.map_or(by_tokens, |prices| prices.step_tokens),
+            served: self.served,
+            order: order(self.tuning.scheduler.policy.kind),
+            slo: self.tuning.scheduler.slo,
             p99_ttft,
-            prices: self.prices(now),
+            prices,
         }
+    }
+
+    /// The core has computed for so long.
+    pub fn served(&mut self, elapsed: Micros) {
+        self.served = self.served + elapsed;
     }
 
     /// The next step as it would be without anybody from the queue.
@@ -220,7 +257,7 @@ impl Inbox {
         let step_us = costs.step_us + decodes;
         let by_tokens = self.tuning.scheduler.max_num_batched_tokens.saturating_sub(backlog.decoding);
         // As the scheduler cuts prompts while some decode; its prediction adds a margin, which `token_us` stands for.
-        let stall = self.tuning.scheduler.max_stall.filter(|_| backlog.decoding > 0);
+        let stall = self.last.stall_limit.filter(|_| backlog.decoding > 0);
         let by_time = stall.map(|stall| {
             ((stall.0 as f64 - step_us - costs.prefill_us) / costs.prefill_token_us.max(1e-3)).max(1.0) as usize
         });
@@ -360,6 +397,15 @@ impl Inbox {
             }
         });
         seated.chain(queued).take(most).collect()
+    }
+}
+
+/// Which request of a tenant and class leaves the queue first under a policy.
+fn order(policy: PolicyKind) -> LaneOrder {
+    match policy {
+        PolicyKind::Fair | PolicyKind::ThroughputFirst => LaneOrder::Arrival,
+        PolicyKind::LatencyFirst => LaneOrder::Shortest,
+        PolicyKind::Slo => LaneOrder::Promise,
     }
 }
 

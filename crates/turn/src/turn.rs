@@ -167,6 +167,7 @@ impl Turn {
     pub fn on_report<E: Executor>(&mut self, core: &mut Core<E>, report: StepReport, elapsed: Micros) {
         debug_assert!(self.undelivered.is_none(), "each report is taken before the next one comes");
         core.observe(elapsed);
+        self.inbox.served(elapsed);
         for (seq, event) in &report.events {
             match event {
                 Event::Token(_) => self.inbox.generated(*seq),
@@ -207,7 +208,7 @@ impl Turn {
         settlement.ended.extend(expired.into_iter().map(|(request, error)| (request.id(), error)));
         settlement.ended.iter().for_each(|(seq, _)| self.end(*seq));
         self.inbox.note(core.view());
-        if let Some(batch) = self.inbox.release(now, self.ttft.recent_p99()) {
+        if let Some(batch) = self.inbox.release(now, self.ttft.recent_p99(), |request| core.cached_tokens(request)) {
             let (release, requests) = seated(batch, now);
             core.admit(requests);
             self.inbox.note(core.view());

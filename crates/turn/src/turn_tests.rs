@@ -52,6 +52,7 @@ impl Loop {
             preemption: Preemption::MostRecent,
             policy: PolicyConfig::default(),
             max_stall: None,
+            slo: forebay_core::slo::Slo::default(),
             // All prompts are alike here.
             prefix_caching: false,
             speculative: Speculative::Off,

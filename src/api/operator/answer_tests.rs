@@ -243,6 +243,7 @@ fn tuning() -> Tuning {
             preemption: Preemption::MostRecent,
             policy: PolicyConfig::default(),
             max_stall: Some(Micros(250_500)),
+            slo: forebay_core::slo::Slo::default(),
         },
     }
 }

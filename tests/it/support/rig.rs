@@ -108,6 +108,7 @@ fn rig<E: Executor>(setup: Setup, source: &Source, context: usize, wrap: impl Fn
         preemption: setup.preemption,
         policy: PolicyConfig { kind: setup.policy, ..PolicyConfig::default() },
         max_stall: setup.max_stall,
+        slo: forebay_core::slo::Slo::default(),
     };
     let config = Config {
         scheduler,

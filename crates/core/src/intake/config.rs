@@ -13,7 +13,7 @@ pub struct Config {
     pub flush: FlushConfig,
     /// By [`Priority::index`]: a request gathers no longer than this, whatever the strategy says. Batches as low ones.
     pub max_waits: [Micros; 4],
-    /// A queued request rises one class per `aging` waited.
+    /// A class that waits gets a turn after the engine has computed for others this long, times its rank.
     pub aging: Micros,
     pub fairness: FairnessConfig,
     /// Who has queued for this long is given up: no batch could take it.
@@ -74,25 +74,20 @@ impl Config {
         rules.into_iter().find(|(holds, ..)| !holds).map_or(Ok(()), |(_, param, reason)| Err((param, reason)))
     }
 
-    /// The starvation bound. Among requests of one tenant, one of this class is given its seat before every request
-    /// that arrives this long after it, or later:
-    /// - with priorities, class × `aging`, none for critical. Until then a more urgent request, or one that fits the
-    ///   batch's bucket, may overtake it;
-    /// - without priorities, only buckets reorder, and only within the class's maximum wait;
-    /// - a batch has none: whoever comes goes before it.
+    /// The starvation bound: a flushed request of this class, with `ahead` older ones of its class and tenant, has its turn
+    /// before the engine has computed for longer than this since it came, whatever else arrives, as long as seats become free
+    /// for its class and no other tenant queues in it; beyond it come the service of one step and what the release before
+    /// was given. With priorities each turn of the class comes at the latest after class × `aging` of service to others.
     ///
-    /// Between tenants the bound is one of service, not of time: a tenant without a seat competes as critical after
-    /// class × `aging`, and there the smallest counter wins, which is its own as soon as the others have received more.
-    pub fn overtaken_within(&self, priority: Priority) -> Micros {
+    /// Without priorities there is one class, which is served in the order of arrival, and a batch has no bound: whoever comes
+    /// goes before it. A policy that does not serve in the order of arrival keeps the oldest of a lane waiting for no longer
+    /// than four times `aging` of service.
+    pub fn served_within(&self, priority: Priority, ahead: usize) -> Micros {
         if priority == Priority::Batch {
-            Micros(u64::MAX)
-        } else if self.flush.priorities {
-            Micros(self.aging.0.saturating_mul(priority.index() as u64))
-        } else if self.flush.bucketing {
-            self.max_wait(priority)
-        } else {
-            Micros::ZERO
+            return Micros(u64::MAX);
         }
+        let rank = if self.flush.priorities { priority.index() as u64 } else { 0 };
+        Micros(self.aging.0.saturating_mul(rank).saturating_mul(ahead as u64 + 1))
     }
 
     /// The class that a request competes in. A batch yields to everyone also where priorities are not honoured.
@@ -105,7 +100,7 @@ impl Config {
         self.max_waits[self.class(priority).min(Priority::Low).index()]
     }
 
-    /// The wait that lifts a request by one class.
+    /// Service to others after which a class has a turn, times its rank.
     pub(super) fn rise(&self) -> Micros {
         if self.flush.priorities { self.aging } else { Micros(u64::MAX) }
     }
@@ -116,11 +111,11 @@ impl Config {
     }
 
     /// Whether a request that has waited this long may see a younger one of its tenant and class go first because its
-    /// size fits. Not once it is due, not once it has risen, and never a critical one: so buckets add nothing to
-    /// [`Config::overtaken_within`].
+    /// size fits. Not once it is due, and never a critical one: so buckets keep nobody waiting for longer than its class
+    /// may gather.
     pub(super) fn may_yield_to_bucket(&self, priority: Priority, waited: Micros) -> bool {
         let class = self.class(priority);
-        class != Priority::Critical && waited < self.max_wait(priority) && waited < self.rise()
+        class != Priority::Critical && waited < self.max_wait(priority)
     }
 }
 

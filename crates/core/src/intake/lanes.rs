@@ -1,14 +1,14 @@
 //! Whose request is next: flushed requests in lanes by tenant and class. Pure.
 //!
 //! ```text
-//! tenant ─▶ critical  o o          candidate: its head of the best aged class, the oldest of equals
-//!           high                       │
+//! tenant ─▶ critical  o o          ready[class]: the tenants that have requests of this class, by counter (Key)
+//!           high                       │ the first class of which somebody waits, or one that was passed over for too long
 //!           normal    o o o o          ▼
-//!           low       o        ready[class of the candidate]: tenants by counter (Key)
+//!           low       o            the first tenant; of its lane the request that the policy's order puts first
 //! ```
-//! Within a tenant a request rises one class per `aging` waited, up to critical; a batch never rises. Between tenants age counts only while
-//! the tenant holds no seat, and only since it was last given one: a tenant's backlog, however old, is no claim against a
-//! tenant that just came, else a flood would turn into urgency by its own length.
+//! Ageing counts service, not time: a class whose requests wait while the engine computes for `aging` × its rank for others gets one
+//! turn, whoever else waits. So a long queue does not turn into a queue of urgent requests by its own length, and no class starves.
+//! The same holds for the oldest request of a lane that is not served in the order of arrival.
 //!
 //! Only heads are looked at: placing a tenant costs O(log n), choosing O(log n) plus the tenants at their seat cap, of
 //! which there are at most seats / cap.
@@ -17,15 +17,29 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::bucket::Bucket;
-use super::fair::{Account, Accounts};
+use super::fair::Account;
 use crate::request::{CLASSES, Priority};
+use crate::slo::Slo;
 use crate::units::Micros;
 
 /// The class that no waiting lifts.
 const BATCH: usize = Priority::Batch.index();
+/// The oldest of a lane goes before what its order prefers after so many times `aging` of service to others.
+const PATIENCE: u64 = 4;
 
 /// A place in the order of arrival, unique in an intake.
 pub(super) type Order = u64;
+
+/// Which of a tenant's requests of one class goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LaneOrder {
+    #[default]
+    Arrival,
+    /// The shortest prompt first, among equals the oldest.
+    Shortest,
+    /// The earliest promise that can still be kept first, then the others.
+    Promise,
+}
 
 /// A flushed request as its lane knows it.
 #[derive(Clone, Copy, Debug)]
@@ -34,31 +48,62 @@ pub(super) struct Ticket {
     /// Index of its class.
     pub class: usize,
     pub bucket: Bucket,
+    /// The engine's service clock when it came.
+    pub came: Micros,
+    /// Tokens of its prompt.
+    pub tokens: usize,
+    /// When it came.
     pub arrived: Micros,
+}
+
+/// What a choice depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    /// Classes of which a request may be chosen.
+    pub open: [bool; CLASSES],
+    /// Seats from which a tenant yields to others of its class.
+    pub cap: usize,
+    pub now: Micros,
+    /// The service clock: how long the engine has computed.
+    pub served: Micros,
+    pub order: LaneOrder,
+    /// Of classes below high only requests that came before this one.
+    pub door: Option<Order>,
+    /// Prompt tokens that a step has room for, and how long it then takes: what tells promises that can be kept.
+    pub step_tokens: usize,
+    pub full_step: Micros,
+    pub slo: Slo,
+}
+
+impl Choice {
+    fn admits(&self, class: usize, order: Order) -> bool {
+        class <= Priority::High.index() || self.door.is_none_or(|door| order < door)
+    }
+
+    /// Whether the first token of a prompt can come in time if it is computed next, behind a step that is full already.
+    fn keeps(&self, tokens: usize, promised: Micros) -> bool {
+        let steps = 1 + tokens.div_ceil(self.step_tokens.max(1)) as u64;
+        self.now.0.saturating_add(self.full_step.0.saturating_mul(steps)) <= promised.0
+    }
 }
 
 #[derive(Debug, Default)]
 struct Lane {
+    /// With the service clock at their arrival.
     arrivals: BTreeMap<Order, Micros>,
+    sizes: BTreeSet<(usize, Order)>,
+    /// By the time of their arrival: the tokens of their prompts.
+    times: BTreeMap<(Micros, Order), usize>,
     buckets: BTreeSet<(Bucket, Order)>,
+    /// The service clock when its oldest request last had a turn.
+    oldest_turn: Micros,
 }
 
 #[derive(Debug, Default)]
 struct Tenant {
     lanes: [Lane; CLASSES],
-    place: Option<Place>,
-    /// When time alone may change its place.
-    review: Option<Micros>,
-}
-
-/// The request that a tenant would send next, and where that puts the tenant among the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    /// Index of its own class.
-    lane: usize,
-    /// Index of the class in which the tenant competes.
-    class: usize,
-    key: Key,
+    /// By class: its place among the tenants that wait.
+    places: [Option<Key>; CLASSES],
 }
 
 /// The smaller goes first. Equal counters are common (who joins is lifted to the smallest): then who holds fewer seats,
@@ -68,7 +113,18 @@ struct Key {
     counter: u64,
     seats: usize,
     served: Micros,
+    /// Its oldest request of the class.
     order: Order,
+}
+
+/// A class as a whole.
+#[derive(Debug, Default)]
+struct Class {
+    ready: BTreeSet<Key>,
+    /// Its requests with the service clock at their arrival.
+    arrivals: BTreeMap<Order, Micros>,
+    /// The service clock when one of its requests last had a turn.
+    last_turn: Micros,
 }
 
 /// Why a flushed request is not next.
@@ -82,84 +138,127 @@ pub(super) enum Behind {
 #[derive(Debug)]
 pub(super) struct Lanes {
     aging: Micros,
-    now: Micros,
     tenants: HashMap<Arc<str>, Tenant>,
-    /// By class: the tenants that compete in it.
-    ready: [BTreeSet<Key>; CLASSES],
-    reviews: BTreeSet<(Micros, Arc<str>)>,
+    /// Whose place a key is, by its oldest request.
+    owners: HashMap<Order, Arc<str>>,
+    classes: [Class; CLASSES],
 }
 
 impl Lanes {
     /// `aging` of [`Micros`]' maximum is none.
     pub fn new(aging: Micros) -> Lanes {
-        Lanes { aging, now: Micros::ZERO, tenants: HashMap::new(), ready: Default::default(), reviews: BTreeSet::new() }
+        Lanes { aging, tenants: HashMap::new(), owners: HashMap::new(), classes: Default::default() }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.ready.iter().all(BTreeSet::is_empty)
-    }
-
-    /// Whether anyone but batches is here.
-    pub fn has_urgent(&self) -> bool {
-        self.ready[..BATCH].iter().any(|tenants| !tenants.is_empty())
+    /// Whether requests of this class wait.
+    pub fn has(&self, class: usize) -> bool {
+        !self.classes[class].ready.is_empty()
     }
 
     pub fn insert(&mut self, tenant: &Arc<str>, ticket: Ticket, account: Account) {
         let lane = &mut self.tenants.entry(tenant.clone()).or_default().lanes[ticket.class];
-        lane.arrivals.insert(ticket.order, ticket.arrived);
+        lane.arrivals.insert(ticket.order, ticket.came);
+        lane.sizes.insert((ticket.tokens, ticket.order));
+        lane.times.insert((ticket.arrived, ticket.order), ticket.tokens);
         lane.buckets.insert((ticket.bucket, ticket.order));
+        self.classes[ticket.class].arrivals.insert(ticket.order, ticket.came);
+        self.owners.insert(ticket.order, tenant.clone());
         self.place(tenant, account);
     }
 
     pub fn remove(&mut self, tenant: &Arc<str>, ticket: Ticket, account: Account) {
         let lane = &mut self.tenants.get_mut(tenant).expect("its tenant has lanes").lanes[ticket.class];
         lane.arrivals.remove(&ticket.order);
+        lane.sizes.remove(&(ticket.tokens, ticket.order));
+        lane.times.remove(&(ticket.arrived, ticket.order));
         lane.buckets.remove(&(ticket.bucket, ticket.order));
+        self.classes[ticket.class].arrivals.remove(&ticket.order);
+        self.owners.remove(&ticket.order);
         self.place(tenant, account);
+    }
+
+    /// A request has its turn, while it is still in its lane.
+    pub fn turn(&mut self, tenant: &Arc<str>, ticket: Ticket, served: Micros) {
+        self.classes[ticket.class].last_turn = served;
+        let lane = &mut self.tenants.get_mut(tenant).expect("its tenant has lanes").lanes[ticket.class];
+        if lane.arrivals.first_key_value().is_some_and(|(oldest, _)| *oldest == ticket.order) {
+            lane.oldest_turn = served;
+        }
     }
 
     /// Puts the tenant where it belongs now: after a change of its lanes or of its account.
     pub fn place(&mut self, name: &Arc<str>, account: Account) {
         let Some(tenant) = self.tenants.get_mut(name) else { return };
-        let (place, review) = tenant.assess(account, self.now, self.aging);
-        let (old_place, old_review) = (tenant.place, tenant.review);
-        (tenant.place, tenant.review) = (place, review);
-        if place.is_none() {
+        let Account { counter, seats, served, .. } = account;
+        for ((lane, place), class) in tenant.lanes.iter().zip(&mut tenant.places).zip(&mut self.classes) {
+            let oldest = lane.arrivals.first_key_value();
+            let key = oldest.map(|(order, _)| Key { counter, seats, served, order: *order });
+            if *place != key {
+                place.map(|old| class.ready.remove(&old));
+                key.map(|new| class.ready.insert(new));
+                *place = key;
+            }
+        }
+        if tenant.places.iter().all(Option::is_none) {
             self.tenants.remove(name);
         }
-        if old_place != place {
-            old_place.map(|old| self.ready[old.class].remove(&old.key));
-            place.map(|new| self.ready[new.class].insert(new.key));
-        }
-        if old_review != review {
-            old_review.map(|old| self.reviews.remove(&(old, name.clone())));
-            review.map(|new| self.reviews.insert((new, name.clone())));
-        }
     }
 
-    /// Time passes: tenants rise.
-    pub fn age(&mut self, now: Micros, accounts: &Accounts) {
-        self.now = self.now.max(now);
-        while let Some((at, _)) = self.reviews.first() {
-            if *at > self.now {
-                return;
+    /// The next to get a seat. A tenant with `cap` seats or more is passed over while another waits in its class. Where promises
+    /// give the order, of the classes below high those that can still be kept go before all others.
+    pub fn next(&self, choice: &Choice) -> Option<Order> {
+        let classes = || (0..CLASSES).filter(|&class| choice.open[class] && self.has(class));
+        if let Some(class) = self.overdue(choice) {
+            return self.of_class(class, choice, LaneOrder::Arrival);
+        }
+        if choice.order == LaneOrder::Promise {
+            let kept = classes().find_map(|class| {
+                let late = || self.of_class(class, choice, LaneOrder::Arrival).filter(|_| class <= Priority::High.index());
+                self.of_class(class, choice, LaneOrder::Promise).or_else(late)
+            });
+            return kept.or_else(|| classes().find_map(|class| self.of_class(class, choice, LaneOrder::Arrival)));
+        }
+        classes().find_map(|class| self.of_class(class, choice, choice.order))
+    }
+
+    /// The class that was passed over for too long; of several the one whose turn was due first.
+    fn overdue(&self, choice: &Choice) -> Option<usize> {
+        let patience = if choice.order == LaneOrder::Promise { PATIENCE } else { 1 };
+        let due = |class: usize| {
+            let Class { arrivals, last_turn, .. } = &self.classes[class];
+            let (order, came) = arrivals.first_key_value()?;
+            let bound = self.aging.0.saturating_mul(class as u64 * patience);
+            let due = last_turn.max(came).0.saturating_add(bound);
+            (choice.open[class] && choice.admits(class, *order) && due <= choice.served.0).then_some((due, class))
+        };
+        (1..BATCH).filter_map(due).min().map(|(_, class)| class)
+    }
+
+    fn of_class(&self, class: usize, choice: &Choice, order: LaneOrder) -> Option<Order> {
+        let owner = &self.owners[&self.first(class, choice.cap)?.order];
+        let lane = &self.tenants[owner].lanes[class];
+        let (&oldest, came) = lane.arrivals.first_key_value()?;
+        let passed_over = choice.served.since(lane.oldest_turn.max(*came)).0;
+        let impatient = order == LaneOrder::Shortest && passed_over >= self.aging.0.saturating_mul(PATIENCE);
+        let admits = |order: &Order| choice.admits(class, *order);
+        match if impatient { LaneOrder::Arrival } else { order } {
+            LaneOrder::Arrival => Some(oldest).filter(admits),
+            LaneOrder::Shortest => lane.sizes.iter().map(|(_, order)| *order).find(admits),
+            LaneOrder::Promise => {
+                // A class has one promise, so the earliest is the oldest request's whose time has not passed.
+                let promise = choice.slo.promise(Priority::ALL[class])?;
+                let since = choice.now.since(promise.ttft);
+                let mut kept = lane.times.range((since, 0)..).filter(|((arrived, _), tokens)| {
+                    choice.keeps(**tokens, choice.slo.promised(Priority::ALL[class], *arrived))
+                });
+                kept.next().map(|((_, order), _)| *order)
             }
-            let (_, name) = self.reviews.pop_first().expect("it is first");
-            self.tenants.get_mut(&name).expect("reviews are of tenants with lanes").review = None;
-            self.place(&name, accounts.of(&name));
         }
     }
 
-    /// The next to get a seat. A tenant with `cap` seats or more is passed over while another competes in its class.
-    pub fn next(&self, cap: usize) -> Option<Order> {
-        self.first(cap).map(|(_, key)| key.order)
-    }
-
-    fn first(&self, cap: usize) -> Option<(usize, Key)> {
-        let class = self.ready.iter().position(|tenants| !tenants.is_empty())?;
-        let tenants = &self.ready[class];
-        let key = tenants.iter().find(|key| key.seats < cap).or(tenants.first())?;
-        Some((class, *key))
+    fn first(&self, class: usize, cap: usize) -> Option<Key> {
+        let tenants = &self.classes[class].ready;
+        tenants.iter().find(|key| key.seats < cap).or(tenants.first()).copied()
     }
 
     /// The oldest of the tenant's requests of this class and bucket.
@@ -170,45 +269,13 @@ impl Lanes {
 
     /// Why a request of this tenant and class would not be next.
     pub fn behind(&self, tenant: &str, class: usize, cap: usize) -> Behind {
-        let place = self.tenants.get(tenant).and_then(|tenant| tenant.place);
-        let (Some(place), Some((best, first))) = (place, self.first(cap)) else { return Behind::Nobody };
-        if place.class > best {
-            Behind::MoreUrgent
-        } else if place.key != first {
-            Behind::OtherTenant
-        } else if class > place.lane {
-            Behind::MoreUrgent
-        } else {
-            Behind::Nobody
+        if (0..class).any(|class| self.has(class)) {
+            return Behind::MoreUrgent;
         }
-    }
-}
-
-impl Tenant {
-    /// Its place, and when time alone may change it.
-    fn assess(&self, account: Account, now: Micros, aging: Micros) -> (Option<Place>, Option<Micros>) {
-        let aging = aging.0.max(1);
-        let risen = |class: usize, since: Micros| match class {
-            BATCH => BATCH,
-            class => class - (now.since(since).0 / aging).min(class as u64) as usize,
-        };
-        let next_rise = |class: usize, since: Micros| {
-            let rises = now.since(since).0 / aging + 1;
-            let at = aging.checked_mul(rises).and_then(|wait| since.0.checked_add(wait)).map(Micros);
-            at.filter(|_| class != BATCH && risen(class, since) > 0)
-        };
-        let heads = || {
-            let head = |(class, lane): (usize, &Lane)| lane.arrivals.first_key_value().map(|(o, a)| (class, *o, *a));
-            self.lanes.iter().enumerate().filter_map(head)
-        };
-        let candidate = heads().min_by_key(|&(class, order, arrived)| (risen(class, arrived), order));
-        let Some((lane, order, arrived)) = candidate else { return (None, None) };
-        let unserved_since = (account.seats == 0).then(|| arrived.max(account.served));
-        let class = unserved_since.map_or(lane, |since| risen(lane, since));
-        let Account { counter, seats, served, .. } = account;
-        let place = Place { lane, class, key: Key { counter, seats, served, order } };
-        let within = heads().filter_map(|(class, _, arrived)| next_rise(class, arrived));
-        let review = within.chain(unserved_since.and_then(|since| next_rise(lane, since))).min();
-        (Some(place), review)
+        let place = self.tenants.get(tenant).and_then(|tenant| tenant.places[class]);
+        match self.first(class, cap) {
+            Some(first) if place.is_some_and(|place| place != first) => Behind::OtherTenant,
+            _ => Behind::Nobody,
+        }
     }
 }

@@ -2,25 +2,28 @@
 //! is logged, the same calls have the same results; the live engine and the simulator run the same code.
 //!
 //! ```text
-//! push ──▶ gathering ── flush ──▶ flushed: lanes by tenant and class ── seats ──▶ Batch
+//! push ──▶ gathering ── flush ──▶ flushed: lanes by tenant and class ── gate, seats ──▶ Batch
 //!             ▲      strategy,        │   class (aged), fair share,
-//!             │      idle, critical,  │   age, size: lanes.rs
+//!             │      idle, critical,  │   the policy's order: lanes.rs
 //!       all or none  class's wait     ▼
-//!       (limits.rs)  (strategy/)   stays flushed while no seat is free, or `cost_aware` sees no gain in the next step;
-//!                                  new arrivals gather behind it
+//!       (limits.rs)  (strategy/)   stays flushed while no seat is free, the next step is full (gate.rs), or the strategy
+//!                                  does not interrupt decodes yet (burst.rs); new arrivals gather behind it
 //! ```
 //! A request leaves once: in a batch, cancelled, expired or drained. What the room must not know: the engine's blocks and
 //! steps; it hears of seats only, and how much each released sequence has generated.
 
 mod batch;
 mod bucket;
+mod burst;
 mod config;
 mod fair;
+mod gate;
 mod lanes;
 mod limits;
 mod overtaken;
 mod queue;
 mod settings;
+mod situation;
 mod strategy;
 
 use crate::request::{CLASSES, Priority, Request, RequestError};
@@ -30,33 +33,20 @@ pub use batch::{Batch, BatchRecord, FlushCause, Released, Stats};
 pub use bucket::Bucket;
 pub use config::Config;
 pub use fair::FairnessConfig;
+pub use lanes::LaneOrder;
 pub use limits::{Capacity, Full, retry_after};
 pub use queue::Queued;
 pub use settings::settings;
+pub use situation::Situation;
 pub use strategy::{
-    CostAware, Fixed, FlushConfig, FlushMetrics, FlushStrategy, Gathering, Immediate, Joining, LatencyAware, Prices,
-    QueueDepth, Strategy, StrategyKind, strategy,
+    CostAware, Fixed, FlushConfig, FlushMetrics, FlushStrategy, Gathering, Immediate, Joining, LatencyAware, Pause,
+    Prices, QueueDepth, Strategy, StrategyKind, strategy,
 };
 
+use burst::Burst;
+use gate::StepGate;
 use lanes::Order;
-use queue::{Applicant, Queue, Seats};
-
-/// What the intake must know of the world to decide.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Situation {
-    pub now: Micros,
-    /// Seats that nobody holds, or a batch, which gives it up.
-    pub free_seats: usize,
-    /// Seats that nobody holds.
-    pub idle_seats: usize,
-    /// All seats.
-    pub seats: usize,
-    /// Nothing but batches is live in the engine.
-    pub idle: bool,
-    pub p99_ttft: Option<Micros>,
-    /// What the next step costs; `None` while too little was measured.
-    pub prices: Option<Prices>,
-}
+use queue::{Queue, Terms};
 
 /// The queue in front of the scheduler.
 #[derive(Debug)]
@@ -67,13 +57,17 @@ pub struct Intake {
     batches: u64,
     /// As of the last release.
     seats: usize,
+    /// The service clock as of the last release.
+    served: Micros,
+    burst: Burst,
     stats: Stats,
 }
 
 impl Intake {
     pub fn new(config: Config) -> Intake {
         let queue = Queue::new(&config);
-        Intake { strategy: strategy(&config.flush), config, queue, batches: 0, seats: 0, stats: Stats::default() }
+        let (strategy, burst, stats) = (strategy(&config.flush), Burst::default(), Stats::default());
+        Intake { strategy, config, queue, batches: 0, seats: 0, served: Micros::ZERO, burst, stats }
     }
 
     pub fn config(&self) -> &Config {
@@ -93,7 +87,7 @@ impl Intake {
         let tokens = group.iter().map(|request| request.prompt().len()).sum();
         self.config.capacity.admits(self.len(), self.prompt_tokens(), group.len(), tokens)?;
         for request in group {
-            self.queue.push(request, now, &self.config);
+            self.queue.push(request, now, self.served, &self.config);
         }
         Ok(())
     }
@@ -109,16 +103,20 @@ impl Intake {
         self.queue.expire(now, &self.config)
     }
 
-    /// Flushes what gathers if it is time, then gives free seats to what is flushed: at most `max_batch_size` of them.
-    /// `None` if nothing was given a seat. More may be ready: ask again, with the seats that are left.
-    pub fn release(&mut self, situation: &Situation) -> Option<Batch> {
-        self.seats = situation.seats;
+    /// Flushes what gathers if it is time, then gives seats to what is flushed: at most `max_batch_size` of them, no more than
+    /// the next step can begin with, and none that would interrupt decodes before the strategy lets it. `cached` says how many
+    /// tokens of a prompt need no computing. `None` if nothing was given a seat. More may be ready: ask again after a step.
+    pub fn release(&mut self, situation: &Situation, cached: impl Fn(&Request) -> usize) -> Option<Batch> {
+        (self.seats, self.served) = (situation.seats, self.served.max(situation.served));
+        self.burst.follow(situation);
         let flush = self.flush_cause(situation).map(|cause| (cause, self.queue.flush(situation.now)));
-        let cap = self.config.fairness.seat_cap(situation.seats);
-        let seats = self.batch_seats(situation);
-        let mut gate = StepGate { strategy: &self.strategy, prices: situation.prices };
-        let taken = self.queue.take(seats, cap, situation.now, &self.config, |next| gate.opens(next));
+        let mut gate = self.gate(situation);
+        let terms = self.terms(situation);
+        let taken = self.queue.take(&terms, &self.config, |next| gate.opens(&next, &cached));
         let max_priority = taken.iter().map(|(_, released)| released.request.priority()).min()?;
+        if max_priority != Priority::Batch {
+            self.burst.begin(self.queue.next_order());
+        }
         let is_fresh = |first: Order| taken.iter().any(|(order, _)| *order >= first);
         let cause = flush.filter(|(_, first)| is_fresh(*first)).map_or(FlushCause::Leftover, |(cause, _)| cause);
         self.batches += 1;
@@ -137,11 +135,10 @@ impl Intake {
 
     /// The next time at which [`Intake::release`] or [`Intake::expire`] may act without any new event; `now` if they
     /// would already. `None` when nothing is queued. Holds until the next call that changes something, or until the
-    /// situation differs in more than its time.
+    /// situation differs in more than its time. Meant for an engine at rest: one that steps asks after each step anyway.
     pub fn wake_at(&self, situation: &Situation) -> Option<Micros> {
         let expiry = self.queue.next_expiry(&self.config)?;
-        let has_turn = self.queue.takes(self.batch_seats(situation)) > 0;
-        if has_turn || self.flush_cause(situation).is_some() {
+        if self.queue.takes(&situation.seats_for) || self.flush_cause(situation).is_some() {
             return Some(situation.now);
         }
         let timer = self.oldest_gathering().map(|oldest| after(oldest, self.timeout(situation)));
@@ -185,6 +182,11 @@ impl Intake {
     /// Queued requests by [`Priority::index`], as they asked to be treated.
     pub fn depths(&self) -> [usize; CLASSES] {
         self.queue.depths()
+    }
+
+    /// The prompt tokens of queued requests by [`Priority::index`].
+    pub fn tokens(&self) -> [usize; CLASSES] {
+        self.queue.tokens()
     }
 
     /// Requests that are not flushed.
@@ -248,29 +250,37 @@ impl Intake {
         Priority::ALL.into_iter().filter_map(|class| self.queue.oldest_gathering(class)).min()
     }
 
-    /// The most that one batch may take.
-    fn batch_seats(&self, situation: &Situation) -> Seats {
-        let most = self.config.flush.max_batch_size;
-        Seats { free: situation.free_seats.min(most), idle: situation.idle_seats.min(most) }
-    }
-}
-
-/// Asks the strategy of one request after the other whether it joins the next step.
-struct StepGate<'a> {
-    strategy: &'a Strategy,
-    prices: Option<Prices>,
-}
-
-impl StepGate<'_> {
-    fn opens(&mut self, next: Applicant) -> bool {
-        let Some(prices) = &mut self.prices else { return true };
-        let Applicant { tokens, behind, tokens_behind } = next;
-        let opens = self.strategy.admits(&Joining { tokens, behind, tokens_behind, prices: *prices });
-        if opens {
-            prices.prompts += 1;
-            prices.tokens += tokens;
+    fn terms(&self, situation: &Situation) -> Terms {
+        Terms {
+            now: situation.now,
+            served: self.served,
+            seats: situation.seats_for,
+            most: self.config.flush.max_batch_size,
+            cap: self.config.fairness.seat_cap(situation.seats),
+            order: situation.order,
+            door: self.burst.door().filter(|_| situation.decoding > 0 && self.strategy.closes_groups()),
+            step_tokens: situation.step_tokens,
+            slo: situation.slo,
+            full_step: situation.prices.map_or(Micros::ZERO, |prices| prices.full_step()),
         }
-        opens
+    }
+
+    fn gate(&self, situation: &Situation) -> StepGate {
+        let pause = Pause {
+            quiet: self.burst.quiet(situation.now),
+            timeout: self.timeout(situation),
+            queued: self.len(),
+            tokens: self.prompt_tokens(),
+            step_tokens: situation.step_tokens,
+        };
+        let undisturbed = situation.decoding > 0;
+        StepGate {
+            strategy: self.strategy,
+            prices: situation.prices,
+            interrupts: !undisturbed || self.burst.is_under_way() || self.strategy.interrupts(&pause),
+            prefill: situation.prefill,
+            step_tokens: situation.step_tokens.max(1),
+        }
     }
 }
 

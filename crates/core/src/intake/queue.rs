@@ -3,17 +3,18 @@
 //! A request is here from push until it is taken, cancelled, expired or drained; each of these is O(log n). `HashMap`s
 //! are for looking up only, so the same calls have the same results.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::batch::Released;
 use super::bucket::Bucket;
 use super::config::Config;
 use super::fair::Accounts;
-use super::lanes::{Behind, Lanes, Order, Ticket};
+use super::lanes::{Behind, Choice, LaneOrder, Lanes, Order, Ticket};
 use super::overtaken::Overtaken;
 use crate::report::Wait;
 use crate::request::{CLASSES, Priority, Request, RequestError};
+use crate::slo::Slo;
 use crate::units::{Micros, SeqId};
 
 #[derive(Debug)]
@@ -24,16 +25,15 @@ pub(super) struct Queue {
     /// The newest arrival: orders and arrivals grow together, so the oldest entry is the one that has waited longest.
     latest: Micros,
     prompt_tokens: usize,
-    /// By the class that was asked for.
+    /// By the class that was asked for: requests, and their prompt tokens.
     depths: [usize; CLASSES],
+    tokens: [usize; CLASSES],
     deadlines: BTreeSet<(Micros, Order)>,
     /// By class: what is not flushed.
     gathering: [BTreeSet<Order>; CLASSES],
     gathering_tokens: usize,
     /// What is flushed.
     lanes: Lanes,
-    /// Whose turn came, in that order: out of the lanes, their seats counted, but not through the gate.
-    called: VecDeque<Order>,
     accounts: Accounts,
     overtaken: Overtaken,
 }
@@ -42,27 +42,21 @@ pub(super) struct Queue {
 struct Entry {
     request: Request,
     arrived: Micros,
+    /// The engine's service clock when it came.
+    came: Micros,
     /// Index of the class in which it competes.
     class: usize,
     bucket: Bucket,
     /// When; `None` while it gathers.
     flushed: Option<Micros>,
-    /// Since its turn came: who had gone before it.
-    called: Option<PassedBy>,
-}
-
-/// Later arrivals that had their turn earlier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PassedBy {
-    priority: usize,
-    fairness: usize,
 }
 
 /// Whose turn it is, before the gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Applicant {
-    /// Of its prompt.
-    pub tokens: usize,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Applicant<'a> {
+    pub request: &'a Request,
+    /// Index of the class in which it competes.
+    pub class: usize,
     /// Requests that are queued beside it, and their prompt tokens.
     pub behind: usize,
     pub tokens_behind: usize,
@@ -74,17 +68,36 @@ impl Entry {
     }
 
     fn ticket(&self, order: Order) -> Ticket {
-        Ticket { order, class: self.class, bucket: self.bucket, arrived: self.arrived }
+        Ticket {
+            order,
+            class: self.class,
+            bucket: self.bucket,
+            came: self.came,
+            tokens: self.request.prompt().len(),
+            arrived: self.arrived,
+        }
     }
 }
 
-/// How many more requests may be seated.
+/// What a release may hand out, and in which order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seats {
-    /// Of any class but batch, whose seats count as free.
-    pub free: usize,
-    /// Of all classes together.
-    pub idle: usize,
+pub(super) struct Terms {
+    pub now: Micros,
+    /// The engine's service clock.
+    pub served: Micros,
+    /// By class: how many more requests of this class or a more urgent one may be seated.
+    pub seats: [usize; CLASSES],
+    /// At most so many requests leave.
+    pub most: usize,
+    /// Seats from which a tenant yields to others.
+    pub cap: usize,
+    pub order: LaneOrder,
+    /// Of classes below high only requests that came before this one.
+    pub door: Option<Order>,
+    /// Prompt tokens that the next step has room for, and how long it then takes.
+    pub step_tokens: usize,
+    pub full_step: Micros,
+    pub slo: Slo,
 }
 
 /// A queued request as the operator sees it.
@@ -105,11 +118,11 @@ impl Queue {
             latest: Micros::ZERO,
             prompt_tokens: 0,
             depths: [0; CLASSES],
+            tokens: [0; CLASSES],
             deadlines: BTreeSet::new(),
             gathering: Default::default(),
             gathering_tokens: 0,
             lanes: Lanes::new(config.rise()),
-            called: VecDeque::new(),
             accounts: Accounts::default(),
             overtaken: Overtaken::default(),
         }
@@ -122,9 +135,6 @@ impl Queue {
         for (order, entry) in &mut self.entries {
             entry.class = config.class(entry.request.priority()).index();
             entry.bucket = config.bucket(&entry.request);
-            if entry.called.is_some() {
-                continue;
-            }
             if entry.flushed.is_some() {
                 self.lanes.insert(entry.tenant(), entry.ticket(*order), self.accounts.of(entry.tenant()));
             } else {
@@ -145,6 +155,10 @@ impl Queue {
         self.depths
     }
 
+    pub fn tokens(&self) -> [usize; CLASSES] {
+        self.tokens
+    }
+
     pub fn gathering(&self) -> usize {
         self.gathering.iter().map(BTreeSet::len).sum()
     }
@@ -158,7 +172,8 @@ impl Queue {
         self.gathering[class.index()].first().map(|order| self.entries[order].arrived)
     }
 
-    pub fn push(&mut self, request: Request, now: Micros, config: &Config) {
+    /// `served` is the engine's service clock.
+    pub fn push(&mut self, request: Request, now: Micros, served: Micros, config: &Config) {
         let order = self.next_order;
         self.next_order += 1;
         self.latest = self.latest.max(now);
@@ -167,12 +182,19 @@ impl Queue {
         assert!(before.is_none(), "{} was queued twice", request.id());
         self.prompt_tokens += request.prompt().len();
         self.depths[request.priority().index()] += 1;
+        self.tokens[request.priority().index()] += request.prompt().len();
         self.deadlines.extend(request.deadline().map(|deadline| (deadline, order)));
         self.gathering[class].insert(order);
         self.gathering_tokens += request.prompt().len();
         self.accounts.join(&request.origin().tenant);
         let bucket = config.bucket(&request);
-        self.entries.insert(order, Entry { request, arrived: self.latest, class, bucket, flushed: None, called: None });
+        let arrived = self.latest;
+        self.entries.insert(order, Entry { request, arrived, came: served, class, bucket, flushed: None });
+    }
+
+    /// The order that the next request will have.
+    pub fn next_order(&self) -> Order {
+        self.next_order
     }
 
     /// Ends the gathering of all that gathers. What is flushed from here on has the returned order or a later one.
@@ -188,76 +210,59 @@ impl Queue {
         first
     }
 
-    /// How many flushed requests may be given seats, of which only so many are free for batches.
-    pub fn takes(&self, seats: Seats) -> usize {
-        if self.lanes.has_urgent() || !self.called.is_empty() {
-            seats.free
-        } else if self.lanes.is_empty() {
-            0
-        } else {
-            seats.idle
-        }
+    /// Whether some flushed request could be given one of these seats.
+    pub fn takes(&self, seats: &[usize; CLASSES]) -> bool {
+        (0..CLASSES).any(|class| seats[class] > 0 && self.lanes.has(class))
     }
 
     /// Flushed requests in the order of their turn, as many as there are seats; a tenant with `cap` seats yields to others.
     ///
-    /// `gate` is asked of each, and the first that it refuses stays, with all behind it. Refusing changes no order: whose turn
-    /// has come keeps it, whoever comes later. But for batches, whose turn comes only with a seat.
+    /// `gate` is asked of each, and the first that it refuses stays, with all behind it: who is next is asked anew at the
+    /// next release.
     pub fn take(
         &mut self,
-        seats: Seats,
-        cap: usize,
-        now: Micros,
+        terms: &Terms,
         config: &Config,
         mut gate: impl FnMut(Applicant) -> bool,
     ) -> Vec<(Order, Released)> {
-        let mut bucket = None;
-        self.call(seats.free, cap, now, config, &mut bucket);
-        let mut taken = Vec::new();
-        while taken.len() < seats.free
-            && let Some(&order) = self.called.front()
+        let (mut bucket, mut taken) = (None, Vec::new());
+        let mut seats = terms.seats;
+        while taken.len() < terms.most
+            && let Some(order) = self.next(terms, &seats, config, &mut bucket)
             && gate(self.applicant(order))
         {
-            self.called.pop_front();
-            taken.push((order, self.release(order)));
-        }
-        while taken.len() < seats.idle
-            && self.called.is_empty()
-            && !self.lanes.has_urgent()
-            && let Some(order) = self.next(cap, now, config, &mut bucket)
-            && gate(self.applicant(order))
-        {
-            self.seat(order, now, config);
-            taken.push((order, self.release(order)));
+            // Who may take the seat of the newcomer as well is told so at the next release.
+            seats.iter_mut().for_each(|seats| *seats = seats.saturating_sub(1));
+            taken.push((order, self.seat(order, terms, config)));
         }
         let oldest = self.entries.first_key_value().map_or(self.next_order, |(order, _)| *order);
         self.overtaken.forget_before(oldest);
         taken
     }
 
-    /// Gives turns, to all but batches, until as many are called as there are `seats`.
-    fn call(&mut self, seats: usize, cap: usize, now: Micros, config: &Config, bucket: &mut Option<Bucket>) {
-        self.lanes.age(now, &self.accounts);
-        while self.called.len() < seats
-            && self.lanes.has_urgent()
-            && let Some(order) = self.next(cap, now, config, bucket)
-        {
-            self.seat(order, now, config);
-            self.called.push_back(order);
-        }
-    }
-
     /// Whose turn is next; those that follow the first of a batch are like it, where that makes nobody wait too long.
-    fn next(&self, cap: usize, now: Micros, config: &Config, bucket: &mut Option<Bucket>) -> Option<Order> {
-        let head = self.lanes.next(cap)?;
-        let order = bucket.map_or(head, |bucket| self.alike(head, bucket, now, config));
+    fn next(
+        &self,
+        terms: &Terms,
+        seats: &[usize; CLASSES],
+        config: &Config,
+        bucket: &mut Option<Bucket>,
+    ) -> Option<Order> {
+        let open = seats.map(|seats| seats > 0);
+        let Terms { now, served, cap, order, door, step_tokens, full_step, slo, .. } = *terms;
+        let choice = Choice { open, cap, now, served, order, door, step_tokens, full_step, slo };
+        let head = self.lanes.next(&choice)?;
+        let by_arrival = terms.order == LaneOrder::Arrival;
+        let alike = bucket.filter(|_| by_arrival).map(|bucket| self.alike(head, bucket, terms.now, config));
+        let order = alike.unwrap_or(head);
         bucket.get_or_insert(self.entries[&order].bucket);
         Some(order)
     }
 
-    fn applicant(&self, order: Order) -> Applicant {
-        let tokens = self.entries[&order].request.prompt().len();
-        Applicant { tokens, behind: self.entries.len() - 1, tokens_behind: self.prompt_tokens - tokens }
+    fn applicant(&self, order: Order) -> Applicant<'_> {
+        let Entry { request, class, .. } = &self.entries[&order];
+        let tokens_behind = self.prompt_tokens - request.prompt().len();
+        Applicant { request, class: *class, behind: self.entries.len() - 1, tokens_behind }
     }
 
     /// The oldest of the head's tenant and class that belongs in the bucket, or the head where it must not yield.
@@ -269,28 +274,23 @@ impl Queue {
         self.lanes.oldest_of(entry.tenant(), entry.class, bucket).unwrap_or(head)
     }
 
-    /// Its turn has come: from here on its tenant holds a seat.
-    fn seat(&mut self, order: Order, now: Micros, config: &Config) {
+    /// Its turn has come: it leaves, and from here on its tenant holds a seat.
+    fn seat(&mut self, order: Order, terms: &Terms, config: &Config) -> Released {
         let later = self.overtaken.after(order);
-        let entry = self.entries.get_mut(&order).expect("who has a turn is queued");
-        let (priority, fairness) = (later[..entry.class].iter().sum(), later[entry.class..].iter().sum());
-        entry.called = Some(PassedBy { priority, fairness });
         let entry = &self.entries[&order];
-        self.overtaken.record(order, entry.class);
-        let charge = config.fairness.prompt_charge(entry.request.prompt().len());
-        let weight = entry.request.origin().weight;
-        self.accounts.seat(entry.tenant(), weight, entry.request.id(), charge, now);
-        self.lanes.remove(entry.tenant(), entry.ticket(order), self.accounts.of(entry.tenant()));
-    }
-
-    fn release(&mut self, order: Order) -> Released {
+        let (tenant, ticket) = (entry.tenant().clone(), entry.ticket(order));
+        let (seq, weight) = (entry.request.id(), entry.request.origin().weight);
+        let charge = config.fairness.prompt_charge(ticket.tokens);
+        self.overtaken.record(order, ticket.class);
+        self.lanes.turn(&tenant, ticket, terms.served);
+        self.accounts.seat(&tenant, weight, seq, charge, terms.now);
+        self.lanes.remove(&tenant, ticket, self.accounts.of(&tenant));
         let entry = self.detach(order);
-        let passed_by = entry.called.expect("only who is called leaves");
         Released {
             arrived: entry.arrived,
             flushed: entry.flushed.expect("only flushed requests are in lanes"),
-            passed_by_priority: passed_by.priority,
-            passed_by_fairness: passed_by.fairness,
+            passed_by_priority: later[..ticket.class].iter().sum(),
+            passed_by_fairness: later[ticket.class..].iter().sum(),
             request: entry.request,
         }
     }
@@ -350,10 +350,6 @@ impl Queue {
     /// Oldest first.
     pub fn iter(&self, cap: usize) -> impl Iterator<Item = Queued<'_>> {
         self.entries.values().map(move |entry| {
-            if entry.called.is_some() {
-                // The gate: the next step's tokens are better spent on others.
-                return Queued { request: &entry.request, arrived: entry.arrived, wait: Wait::TokenBudget };
-            }
             let wait = match (entry.flushed, self.lanes.behind(entry.tenant(), entry.class, cap)) {
                 (None, _) => Wait::FlushTimer,
                 (Some(_), Behind::MoreUrgent) => Wait::LowerPriority,
@@ -366,11 +362,6 @@ impl Queue {
 
     fn remove(&mut self, order: Order) -> Request {
         let entry = self.detach(order);
-        if entry.called.is_some() {
-            self.called.retain(|other| *other != order);
-            self.ended(entry.request.id());
-            return entry.request;
-        }
         self.accounts.leave(entry.tenant());
         if entry.flushed.is_some() {
             self.lanes.remove(entry.tenant(), entry.ticket(order), self.accounts.of(entry.tenant()));
@@ -387,6 +378,7 @@ impl Queue {
         self.orders.remove(&entry.request.id());
         self.prompt_tokens -= entry.request.prompt().len();
         self.depths[entry.request.priority().index()] -= 1;
+        self.tokens[entry.request.priority().index()] -= entry.request.prompt().len();
         entry.request.deadline().map(|deadline| self.deadlines.remove(&(deadline, order)));
         entry
     }

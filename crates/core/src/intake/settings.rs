@@ -90,7 +90,7 @@ fn classes() -> Vec<Row> {
     let order = [
         Setting::new("batching.aging_ms", |c: &mut Config| &mut c.aging)
             .millis(Micros::MILLISECOND..=Micros::HOUR)
-            .help("a queued request rises one priority per so much waiting"),
+            .help("a class that waits gets a turn after so much computing for others, times its rank (high 1, normal 2, low 3)"),
         Setting::new("batching.fair_share_max", |c: &mut Config| &mut c.fairness.max_seat_share)
             .real(0.001..=1.0)
             .help("share of the seats that one tenant may hold while others wait"),

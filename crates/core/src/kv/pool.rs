@@ -120,6 +120,18 @@ impl BlockPool {
         reused
     }
 
+    /// How many of the beginning of `tokens` [`BlockPool::reuse`] would find now.
+    pub fn cached_tokens(&self, root: Node, tokens: &[TokenId]) -> usize {
+        let reusable = &tokens[..tokens.len().saturating_sub(1)];
+        let (mut node, mut rest) = (root, reusable);
+        while let Some((full, after)) = rest.split_at_checked(self.block_size) {
+            let Some((_, next)) = self.prefixes.find(&node, full) else { break };
+            (node, rest) = (next, after);
+        }
+        let partial = self.prefixes.longest(&node, rest).map_or(0, |(_, shared)| shared);
+        reusable.len() - rest.len() + partial
+    }
+
     /// One more handle of a block that holds content, free or not.
     fn hold(&mut self, id: BlockId) -> Block {
         let index = id.0 as usize;

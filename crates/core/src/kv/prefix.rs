@@ -3,7 +3,7 @@
 //! A tree: a node is a block's tokens after its parent's, a root is a salt. A node is found by its parent and its
 //! tokens themselves, not by a digest of them, so nobody can make two prompts collide; salts keep tenants apart. Nodes have
 //! numbers that are never given twice: when a parent is evicted, what hangs below it is found no more and falls out of use
-//! in its turn. Full blocks are shared; the partly filled one with which a sequence ended is only copied from. (Prefix sharing by content: Kwon et al., SOSP 2023; a tree of prefixes: Zheng et al., "SGLang", 2024.)
+//! in its turn. Full blocks are shared; the partly filled one with which a prompt or a sequence ended is only copied from. (Prefix sharing by content: Kwon et al., SOSP 2023; a tree of prefixes: Zheng et al., "SGLang", 2024.)
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,7 +68,8 @@ impl Prefixes {
         if let Some(found) = self.found.get(&key) {
             return Node::Block(found.node);
         }
-        debug_assert!(!self.keys.contains_key(&block), "{block:?} holds something already");
+        // A block that was found by its beginning is found by all that it holds.
+        self.evict(block);
         self.nodes += 1;
         self.found.insert(key.clone(), Found { block, node: self.nodes });
         self.children.entry(key.parent.clone()).or_default().push(block);

@@ -62,6 +62,10 @@ pub enum RequestError {
     Timeout { after_ms: u64 },
     #[error("the deadline of {after_ms} ms cannot be met: the first token is expected after {predicted_ms} ms")]
     DeadlineUnreachable { after_ms: u64, predicted_ms: u64 },
+    #[error(
+        "a first token within {promised_ms} ms is promised to this priority and expected after {predicted_ms} ms; try again in {retry_after_s} s"
+    )]
+    PromiseUnreachable { promised_ms: u64, predicted_ms: u64, retry_after_s: u32 },
     #[error("the request waited {waited_ms} ms and no batch could take it")]
     BatchTimeout { waited_ms: u64 },
     #[error("the server is too hot to take requests; try again in {retry_after_s} s")]

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use crate::kv::{BlockPool, BlockTable, Node, Reused};
 use crate::report::{Miss, Wait};
+use crate::request::Priority;
 use crate::units::SeqId;
 
 use super::plan::Found;
@@ -39,16 +40,18 @@ impl Look {
 }
 
 impl Planner<'_> {
-    /// First come first served: stops at the first sequence that finds no seat, no budget, no time, or not enough blocks for
-    /// its known tokens, and says which it was.
-    pub fn admit(&mut self) -> Option<Wait> {
-        // Who was just preempted must not take the blocks back in the same step.
-        let preempted = &self.draft.plan.preempted;
-        if self.queues.waiting.iter().any(|waiting| preempted.iter().any(|preempted| preempted.seq == waiting.id())) {
-            return Some(Wait::Blocks);
-        }
+    /// In the order in which they wait, as far as they are of this class or a more urgent one: stops at the first sequence that
+    /// finds no seat, no budget, no time, or not enough blocks for its known tokens, and says which it was. Whoever waits for
+    /// others to compute what it begins with is passed over.
+    pub fn admit(&mut self, class: Priority) -> Option<Wait> {
         let owed = self.blocks_owed();
-        while let Some(first) = self.queues.waiting.front().map(Waiting::id) {
+        let mut at = 0;
+        while let Some(next) = self.queues.waiting.get(at).filter(|w| w.rank() <= 2 * class.index() + 1) {
+            let (seq, is_batch) = (next.id(), next.is_batch());
+            // Who was just preempted must not take the blocks back in the same step.
+            if self.draft.plan.preempted.iter().any(|preempted| preempted.seq == seq) {
+                return Some(Wait::Blocks);
+            }
             if self.queues.running.len() >= self.open_seats() {
                 let hot = self.queues.running.len() < self.config.max_num_seqs;
                 return Some(if hot { Wait::Thermal } else { Wait::Seats });
@@ -56,14 +59,49 @@ impl Planner<'_> {
             if let Some(short) = self.draft.short() {
                 return Some(short);
             }
-            self.evict_for_seat(first);
-            match self.room_for_first(owed) {
-                Ok((look, tokens)) => self.seat_first(look, tokens),
-                Err(Wait::Blocks) if self.evict(first) => {}
+            if self.begins_like_one_under_way(at) {
+                self.waits_for(seq, Wait::SharedPrefix);
+                at += 1;
+                continue;
+            }
+            self.evict_for_seat(seq);
+            match self.room_for(at, owed) {
+                Ok((look, tokens)) => self.seat(at, look, tokens),
+                Err(Wait::Blocks) if !is_batch && self.evict(seq) => {}
                 Err(short) => return Some(short),
             }
         }
         None
+    }
+
+    fn waits_for(&mut self, seq: SeqId, cause: Wait) {
+        if self.draft.plan.waits.iter().all(|(other, _)| *other != seq) {
+            self.draft.plan.waits.push((seq, cause));
+        }
+    }
+
+    /// Whether a prompt of its class or above that is being computed begins as this one does, for at least a block beyond what
+    /// it has computed so far: then the cache will have those tokens no later than this one would have computed them itself.
+    fn begins_like_one_under_way(&self, at: usize) -> bool {
+        let waiting = &self.queues.waiting[at];
+        let (request, tokens) = (waiting.request(), waiting.tokens());
+        if !self.caches() || !request.may_use_cache() {
+            return false;
+        }
+        // The last token is computed whatever the cache has.
+        let own = &tokens[..tokens.len() - 1];
+        let leads = |running: &&Running| {
+            let other = running.request();
+            running.shares_prefix() && other.priority() <= request.priority() && other.cache_salt() == request.cache_salt()
+        };
+        self.queues.running.iter().filter(leads).any(|running| {
+            let common = own.iter().zip(running.tokens()).take_while(|(mine, theirs)| mine == theirs).count();
+            common >= running.computed as usize + self.pool.block_size()
+        })
+    }
+
+    fn caches(&self) -> bool {
+        self.config.prefix_caching && !self.config.whole_prompts
     }
 
     /// Decodes without a chunk so far.
@@ -78,11 +116,11 @@ impl Planner<'_> {
         self.unplanned_decodes().filter(|running| running.known().div_ceil(size) > running.table.len()).count()
     }
 
-    /// What is cached of the first in the queue, held, and how many tokens it computes first, so that `owed` blocks are
-    /// left. Or what it waits for, and nothing is held.
-    fn room_for_first(&mut self, owed: usize) -> Result<(Look, usize), Wait> {
-        let waiting = self.queues.waiting.front().ok_or(Wait::Blocks)?;
-        let caching = self.config.prefix_caching && !self.config.whole_prompts;
+    /// What is cached of one that waits, held, and how many tokens it computes first, so that `owed` blocks are left. Or what it
+    /// waits for, and nothing is held.
+    fn room_for(&mut self, at: usize, owed: usize) -> Result<(Look, usize), Wait> {
+        let caching = self.caches();
+        let waiting = self.queues.waiting.get(at).ok_or(Wait::Blocks)?;
         let mut look = look_up(waiting, caching, self.pool);
         // Blocks for all that is known, not only for the first chunk: half a prompt in the pool helps nobody. And for
         // the token to be drawn, or the new one would be the first victim of its own first decode.
@@ -106,9 +144,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Gives the first in the queue its seat and its blocks, of which there are enough, and plans `tokens` of it.
-    fn seat_first(&mut self, look: Look, tokens: usize) {
-        let Some(waiting) = self.queues.waiting.pop_front() else { return };
+    /// Gives one that waits its seat and its blocks, of which there are enough, and plans `tokens` of it.
+    fn seat(&mut self, at: usize, look: Look, tokens: usize) {
+        let Some(waiting) = self.queues.waiting.remove(at) else { return };
         let pool = &mut *self.pool;
         let known_tokens = waiting.known();
         let (first, seq) = (!waiting.ran, waiting.id());

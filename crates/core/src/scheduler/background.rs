@@ -8,6 +8,7 @@
 //! like anyone.
 
 use crate::report::Wait;
+use crate::request::Priority;
 use crate::units::SeqId;
 
 use super::cost::StepLoad;
@@ -58,7 +59,7 @@ impl Planner<'_> {
         }
         self.extend_prompts(prompts.into_iter());
         // Where others wait before them, why is known.
-        if self.queues.waiting.front().is_some_and(Waiting::is_batch) { self.admit() } else { None }
+        if self.queues.waiting.front().is_some_and(Waiting::is_batch) { self.admit(Priority::Batch) } else { None }
     }
 
     /// Whether those that decode would not wait for too long if the step held this, too.

@@ -10,7 +10,8 @@ use super::tests::*;
 use super::*;
 use crate::kv::BlockPool;
 use crate::report::Wait;
-use crate::request::Event;
+use crate::request::{Event, Priority};
+use crate::slo::Slo;
 use crate::step::StepBatch;
 use crate::units::{Micros, SeqId, TokenId};
 
@@ -135,7 +136,7 @@ prop_compose! {
     ) -> Config {
         let kind = PolicyKind::ALL[kind];
         let policy = PolicyConfig { kind, decode_burst_budget: burst, min_batch: 1, max_batch };
-        Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption, policy, max_stall: stall_micros.map(Micros), prefix_caching, speculative: guesses(guessing), whole_prompts: false }
+        Config { max_num_seqs, max_num_batched_tokens, max_model_len: 50, preemption, policy, max_stall: stall_micros.map(Micros), prefix_caching, speculative: guesses(guessing), whole_prompts: false, slo: Slo::DEFAULT }
     }
 }
 
@@ -199,9 +200,9 @@ fn fewer_seats_drain_and_more_fill() {
         .collect();
     // All four go on in every step; the two that wait get no seat before three have ended, and the first of them the fourth's.
     assert_eq!(running, [4, 4, 4, 4, 3, 2, 1, 0, 1, 1]);
-    assert_eq!((rig.scheduler.seats(), rig.scheduler.free_seats()), (1, 0));
+    assert_eq!((rig.scheduler.seats(), rig.scheduler.seats_for()[Priority::Normal.index()]), (1, 0));
     rig.apply(Change::Configure(ROOMY));
-    assert_eq!(rig.scheduler.free_seats(), 6);
+    assert_eq!(rig.scheduler.seats_for()[Priority::Normal.index()], 6);
     rig.step();
     assert_eq!(rig.scheduler.running(), 2);
     rig.finish();
@@ -213,7 +214,7 @@ fn heat_halves_the_step_and_emergency_pauses_it() {
     (0..5).for_each(|seq| rig.scheduler.submit(request(seq, &job(3, 9, 0))));
     rig.step();
     rig.apply(Change::Heat(Level::Serious));
-    assert_eq!((rig.scheduler.seats(), rig.scheduler.free_seats()), (2, 0));
+    assert_eq!((rig.scheduler.seats(), rig.scheduler.seats_for()[Priority::Normal.index()]), (2, 0));
     let mut trace = Vec::new();
     for _ in 0..3 {
         let plan = rig.scheduler.plan(&mut rig.pool, Micros::ZERO).expect("live");

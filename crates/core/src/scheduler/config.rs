@@ -1,9 +1,10 @@
 //! What a scheduler is told: its limits, its policy, and what heat makes of both.
 
+use crate::slo::Slo;
 use crate::units::Micros;
 
 use super::lookup::Speculative;
-use super::policy::PolicyConfig;
+use super::policy::{PolicyConfig, PolicyKind};
 use super::policy::thermal::Level;
 use super::preempt::Preemption;
 
@@ -18,8 +19,11 @@ pub struct Config {
     pub max_model_len: usize,
     pub preemption: Preemption,
     pub policy: PolicyConfig,
-    /// How long prefills may keep decoding sequences waiting for their next token; `None` is for ever.
+    /// How long prefills may keep decoding sequences waiting for their next token; `None` is for ever. See
+    /// [`Config::stall_limit`].
     pub max_stall: Option<Micros>,
+    /// What is promised to each class: what the policy `slo` goes by.
+    pub slo: Slo,
     /// Whether blocks of earlier sequences are used again by those that begin in the same way.
     pub prefix_caching: bool,
     /// Whether decodes carry guesses at how they go on.
@@ -37,7 +41,8 @@ impl Default for Config {
             max_model_len: 0,
             preemption: Preemption::default(),
             policy: PolicyConfig::default(),
-            max_stall: Some(Micros::from_millis(250)),
+            max_stall: Some(Micros::from_millis(100)),
+            slo: Slo::default(),
             prefix_caching: true,
             speculative: Speculative::default(),
             whole_prompts: false,
@@ -45,7 +50,32 @@ impl Default for Config {
     }
 }
 
+/// Streams may be kept waiting for so many times longer under policies that are chosen for what long steps bring: prompts
+/// that are done sooner, or tokens per second.
+const LONGEST_STALLS: u64 = 4;
+
 impl Config {
+    /// How long a step may take while `decoding` sequences decode, the most impatient of which is promised `itl` between two
+    /// tokens.
+    ///
+    /// `fair` keeps to `max_stall`; `throughput_first` takes four times as long. `latency_first` does so while few decode,
+    /// and comes down to `max_stall` as more would wait for each prompt: what a prompt gains is then less than they lose. `slo`
+    /// goes by what is promised.
+    pub fn stall_limit(&self, decoding: usize, itl: Option<Micros>) -> Option<Micros> {
+        let times = |factor: u64, of: u64| self.max_stall.map(|stall| Micros(stall.0.saturating_mul(factor) / of.max(1)));
+        match self.policy.kind {
+            PolicyKind::Fair => self.max_stall,
+            PolicyKind::LatencyFirst => {
+                // From half of the seats on there is no more to gain.
+                let half = (self.max_num_seqs as u64).div_ceil(2);
+                let decoding = (decoding as u64).min(half);
+                times(LONGEST_STALLS * half - (LONGEST_STALLS - 1) * decoding, half)
+            }
+            PolicyKind::ThroughputFirst => times(LONGEST_STALLS, 1),
+            PolicyKind::Slo => itl.or(self.max_stall),
+        }
+    }
+
     /// Tokens that one step may hold.
     pub(super) fn step_tokens(&self) -> usize {
         if self.whole_prompts {

@@ -4,13 +4,15 @@
 
 use crate::kv::{Block, BlockPool};
 use crate::report::{Preempted, Wait};
+use crate::request::Priority;
 use crate::units::{Micros, SeqId};
 
 use super::budget::Draft;
 use super::config::Config;
 use super::cost::StepCost;
 use super::policy::thermal::Level;
-use super::policy::{PolicyExecutor, SchedulingPlan, SessionView};
+use super::policy::{PolicyExecutor, Room, SchedulingPlan, SessionView};
+use super::preempt::may_take;
 use super::queues::Queues;
 use super::sequence::{Running, Waiting};
 
@@ -35,10 +37,11 @@ pub(super) struct Planner<'a> {
 impl Planner<'_> {
     /// The policy's proposal for this step.
     pub fn turn(&mut self, slots: usize) -> SchedulingPlan {
+        let room = Room { slots, seats: self.open_seats(), step_tokens: self.config.step_tokens() };
         let running = self.queues.running.iter().map(Running::session);
         let sessions: Vec<SessionView> = running.chain(self.queues.waiting.iter().map(Waiting::session)).collect();
         let policy = if self.queues.only_batches() { &mut *self.background } else { &mut *self.policy };
-        policy.tick(&sessions, slots)
+        policy.tick(&sessions, room, &self.config.slo, self.now)
     }
 
     /// Seats that may be taken, as hot as it is. More may be: then none is given away.
@@ -110,5 +113,41 @@ impl Planner<'_> {
     /// Batches leave until there is a seat, or none is left aside.
     pub fn evict_for_seat(&mut self, by: SeqId) {
         while self.queues.running.len() + self.aside.running.len() >= self.open_seats() && self.evict(by) {}
+    }
+
+    /// Before anything is planned, those that wait and are more urgent than some that run get the seats and the blocks of the
+    /// newest of the lowest class, as far as a step can begin with them.
+    pub fn make_way(&mut self) {
+        let (mut tokens, mut seats) = (self.draft.tokens, 0);
+        let mut blocks = 0;
+        let urgent = self.queues.waiting.iter().take_while(|waiting| waiting.request().priority() <= Priority::High);
+        let urgent: Vec<(SeqId, Priority, usize)> =
+            urgent.map(|waiting| (waiting.id(), waiting.request().priority(), waiting.known())).collect();
+        for (seq, priority, known) in urgent {
+            seats += 1;
+            blocks += self.pool.blocks_for(known + 1);
+            // Batches give way later, one by one, as somebody takes their place.
+            let kept = |planner: &Self| planner.aside.running.iter().map(|batch| batch.table.len()).sum::<usize>();
+            while (self.queues.running.len() + seats > self.open_seats() || self.pool.free() + kept(self) < blocks)
+                && self.queues.running.len() > 1
+                && self.displace(priority, seq)
+            {}
+            tokens = tokens.saturating_sub(known);
+            if tokens == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The newest sequence of the lowest class gives its seat and its blocks to `by`, if `by`'s class may take them.
+    fn displace(&mut self, class: Priority, by: SeqId) -> bool {
+        let Some(last) = self.queues.running.last() else { return false };
+        let (seq, holder) = (last.id(), last.request().priority());
+        if !may_take(class, holder) {
+            return false;
+        }
+        self.queues.preempt(seq, self.pool);
+        self.draft.plan.preempted.push(Preempted { seq, by });
+        true
     }
 }

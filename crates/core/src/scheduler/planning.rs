@@ -1,15 +1,16 @@
 //! How a step is planned.
 //!
 //! ```text
-//! policy's order ─▶ decodes ─▶ prompts under way ─▶ admissions ─▶ decodes that found no token before ─▶ batches
+//! seats for the urgent ─▶ policy's order ─▶ decodes ─▶ by class: prompts under way, admissions ─▶ decodes left over ─▶ batches
 //! ```
-//! Decodes take their blocks first and by age, whoever comes first in the budget: an old sequence must find those whose
+//! Decodes take their blocks first, by class and age, whoever comes first in the budget: an old sequence must find those whose
 //! blocks it may take still without a chunk.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use crate::report::Wait;
+use crate::request::Priority;
 use crate::units::{Micros, SeqId};
 
 use super::budget::{Draft, MIN_CHUNK};
@@ -38,20 +39,47 @@ impl Planner<'_> {
 
     /// Returns why prompts that were not planned have to wait, if there is one reason for all.
     fn fill(&mut self) -> Option<Wait> {
+        self.make_way();
         let starved = self.starved_prompt();
-        let slots = self.draft.slots_beside(starved.map(|(_, tokens)| tokens));
+        let kept = starved.map(|(_, tokens)| tokens).max(self.kept_for_urgent());
+        let slots = self.draft.slots_beside(kept);
         let turn = self.turn(slots);
         self.draft.limit = self.time_limit(slots);
 
         let decodes = self.first_decodes(&turn, slots);
         self.extend_decodes(&decodes);
         self.draft.to_come = self.decodes_to_come();
-        let prompts = starved.map(|(seq, _)| seq).into_iter().chain(turn.prefill_ids.iter().copied());
-        self.extend_prompts(prompts);
-        let prompts_wait = if turn.prefill_ids.is_empty() { Some(Wait::DecodeBurst) } else { self.admit() };
+        self.extend_prompts(starved.map(|(seq, _)| seq).into_iter());
+        let prompts_wait = self.prompts(&turn);
         self.extend_late_decodes(&turn);
         self.extend_oldest_if_nobody();
         prompts_wait
+    }
+
+    /// Class by class: prompts under way in the policy's order, then those that wait.
+    fn prompts(&mut self, turn: &SchedulingPlan) -> Option<Wait> {
+        if turn.prefill_ids.is_empty() && self.queues.waiting.iter().all(|w| w.request().priority() != Priority::Batch) {
+            let waits = self.queues.running.iter().any(|r| !r.is_decoding()) || !self.queues.waiting.is_empty();
+            return waits.then_some(Wait::DecodeBurst);
+        }
+        let mut wait = None;
+        for class in Priority::ALL {
+            let of_class = |seq: &&SeqId| {
+                self.queues.find(**seq).is_some_and(|running| running.request().priority() == class)
+            };
+            let under_way: Vec<SeqId> = turn.prefill_ids.iter().filter(of_class).copied().collect();
+            self.extend_prompts(under_way.into_iter());
+            wait = self.admit(class);
+        }
+        wait
+    }
+
+    /// Tokens that prompts above class normal would compute in this step, up to half of what there are.
+    fn kept_for_urgent(&self) -> Option<usize> {
+        let running = self.queues.running.iter().map(|r| (r.request().priority(), r.prefill_remaining()));
+        let waiting = self.queues.waiting.iter().map(|w| (w.request().priority(), w.known()));
+        let tokens: usize = running.chain(waiting).filter(|(class, _)| *class <= Priority::High).map(|(_, t)| t).sum();
+        (tokens > 0).then(|| tokens.min(self.draft.tokens.div_ceil(2)))
     }
 
     /// The prompt under way that was passed over for longest, if for too long and longer than any decode, and the tokens to
@@ -67,19 +95,23 @@ impl Planner<'_> {
     /// to have each its turn.
     fn time_limit(&self, slots: usize) -> Option<Micros> {
         let turns = self.queues.decoding().count().div_ceil(slots.max(1));
-        self.config.max_stall.filter(|_| turns > 0).map(|stall| Micros(stall.0 / turns as u64))
+        self.stall_limit().filter(|_| turns > 0).map(|stall| Micros(stall.0 / turns as u64))
+    }
+
+    fn stall_limit(&self) -> Option<Micros> {
+        self.queues.stall_limit(&self.config)
     }
 
     /// Those that decode before any prompt takes tokens.
     fn first_decodes(&self, turn: &SchedulingPlan, slots: usize) -> Vec<SeqId> {
-        if self.policy.kind() == PolicyKind::Fair {
+        if matches!(self.policy.kind(), PolicyKind::Fair | PolicyKind::Slo) {
             // Its rotation is what keeps everyone going; exceptions would only put it out of step.
             return turn.decode_ids.clone();
         }
         let draft = &self.draft;
         let prompts = self.prompt_demand();
         let (ahead, ahead_tokens) = match self.policy.kind() {
-            PolicyKind::Fair => (0, 0),
+            PolicyKind::Fair | PolicyKind::Slo => (0, 0),
             PolicyKind::LatencyFirst => (prompts.prefills, prompts.prefill_tokens),
             PolicyKind::ThroughputFirst if turn.prefill_ids.is_empty() => (0, 0),
             // The burst is over, but a batch that stands still while prompts are computed is no throughput: they share.
@@ -115,7 +147,7 @@ impl Planner<'_> {
         demand
     }
 
-    /// Decoding sequences that were passed over for too long, or whose next token would come later than `max_stall` after
+    /// Decoding sequences that were passed over for too long, or whose next token would come later than the limit on stalls after
     /// the last if `prompts` went before them; longest passed over first.
     fn overdue_decodes(&self, prompts: StepLoad) -> Vec<SeqId> {
         // Whoever is left out now has its token at the end of the step after this one, so two steps count.
@@ -124,7 +156,7 @@ impl Planner<'_> {
             let step = self.cost.predict(&load).unwrap_or(limit).min(limit);
             step + step
         });
-        let lateness = two_steps.zip(self.config.max_stall);
+        let lateness = two_steps.zip(self.stall_limit());
         let is_late = |running: &Running| {
             lateness.is_some_and(|(steps, stall)| {
                 // Without a time the token is new: this is the first plan after it.

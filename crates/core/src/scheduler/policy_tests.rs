@@ -4,6 +4,8 @@ use super::tests::*;
 use super::*;
 use crate::kv::BlockPool;
 use crate::report::{Preempted, Wait};
+use crate::request::Priority;
+use crate::step::StepOutput;
 use crate::units::{Micros, SeqId};
 
 fn with(kind: PolicyKind) -> Config {
@@ -122,20 +124,40 @@ fn latency_first_comes_back_to_who_waited_eight_steps() {
 }
 
 #[test]
-fn throughput_first_lets_prompts_wait_for_the_burst() {
-    let expected = [
-        "a[0..4] | ",
-        "a+1 | b decode_burst",
-        "a+1 | b decode_burst, c decode_burst",
-        "a+1 | b decode_burst, c decode_burst",
-        "a+1 b[0..15] | c token_budget",
-        "a+1 | b decode_burst, c decode_burst",
-        "a+1 | b decode_burst, c decode_burst",
-        "a+1 | b decode_burst, c decode_burst",
-        "a+1 b[15..20] c[0..4] | ",
-        "a+1 b+1 c+1 | ",
-    ];
-    check_explained("4+20 20+3@1 4+3@2", with(PolicyKind::ThroughputFirst), 32, &expected);
+fn throughput_first_lets_few_prompt_tokens_wait_while_nearly_all_seats_decode() {
+    let config = Config { max_num_seqs: 8, ..with(PolicyKind::ThroughputFirst) };
+    let seven = "1+20 1+20 1+20 1+20 1+20 1+20 1+20";
+    let decodes = "a+1 b+1 c+1 d+1 e+1 f+1 g+1";
+    let [waits, goes] = [format!("{decodes} | h decode_burst"), format!("{decodes} h[0..4] | ")];
+    let begin = "a[0..1] b[0..1] c[0..1] d[0..1] e[0..1] f[0..1] g[0..1] | ";
+    check_explained(&format!("{seven} 4+3@1"), config, 64, &[begin, &waits, &waits, &waits, &goes]);
+    // What fills a step goes at once, and so does an urgent prompt, or any while seats stand empty.
+    let goes = format!("{decodes} h[0..9] | ");
+    check_explained(&format!("{seven} 19+3@1"), config, 64, &[begin, &goes]);
+    check_explained("1+20 4+3@1", config, 64, &["a[0..1] | ", "a+1 b[0..4] | "]);
+}
+
+/// A prompt above class normal takes the seat of the newest sequence of the lowest class, and is computed first.
+#[test]
+fn an_urgent_prompt_takes_a_seat_and_the_first_tokens() {
+    let jobs: Vec<Job> = [Priority::Low, Priority::Normal, Priority::Low, Priority::Critical]
+        .map(|priority| Job { priority, ..job(20, 5, 0) })
+        .into();
+    let mut pool = BlockPool::new(64, 4);
+    let mut scheduler = Scheduler::new(Config { max_num_seqs: 3, prefix_caching: false, ..with(PolicyKind::Fair) });
+    (0..3).for_each(|seq| scheduler.submit(request(seq, &jobs[seq as usize])));
+    let step = |scheduler: &mut Scheduler, pool: &mut BlockPool| {
+        let plan = scheduler.plan(pool, Micros::ZERO).expect("live");
+        let told = explain(&plan);
+        scheduler.commit(plan, &StepOutput::default(), pool);
+        told
+    };
+    // 16 tokens a step: the normal one first.
+    assert_eq!(step(&mut scheduler, &mut pool), "b[0..16] | a token_budget, c token_budget");
+    scheduler.submit(request(3, &jobs[3]));
+    assert_eq!(scheduler.seats_for(), [2, 2, 0, 0, 0], "the critical one has its own, the others give way");
+    assert_eq!(step(&mut scheduler, &mut pool), "d[0..16] | b token_budget, a token_budget, c token_budget");
+    (0..4).for_each(|seq| _ = scheduler.abort(SeqId(seq), &mut pool));
 }
 
 #[test]
@@ -250,7 +272,7 @@ fn the_state_can_be_read() {
         .map(|view| (view.seq.0, view.stage, view.computed_tokens, view.generated_tokens, view.blocks))
         .collect();
     assert_eq!(stages, [(0, Stage::Decode, 3, 1, 1), (1, Stage::Prefill, 5, 0, 3), (2, Stage::Waiting, 0, 0, 0)]);
-    let backlog = Backlog { prefill_tokens: 4 + 5, prompts: 2, decoding: 1, context_tokens: 4, waiting: 1 };
+    let backlog = Backlog { prefill_tokens: 4 + 5, prompts: 2, decoding: 1, context_tokens: 4, waiting: 1, prefill: [0, 0, 9, 9, 9] };
     assert_eq!(scheduler.backlog(), backlog);
     assert!(scheduler.overdue(Micros(u64::MAX)).is_empty(), "none has a deadline");
     scheduler.submit(request_by(3, &job(2, 4, 0), Some(50)));

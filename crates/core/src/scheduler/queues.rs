@@ -3,16 +3,17 @@
 use std::collections::VecDeque;
 
 use crate::kv::BlockPool;
-use crate::units::SeqId;
+use crate::units::{Micros, SeqId};
 
+use super::config::Config;
 use super::sequence::{Running, Waiting};
 
 /// Live sequences.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    /// In the order of admission, batches last; of each, preempted sequences are at the head, the oldest first.
+    /// In the order of admission: [`Waiting::rank`], then arrival.
     pub waiting: VecDeque<Waiting>,
-    /// In the order of arrival, oldest first: the oldest takes blocks before anyone else can.
+    /// By class, of each the oldest first: the first takes blocks before anyone else can.
     pub running: Vec<Running>,
 }
 
@@ -33,23 +34,23 @@ impl Queues {
         self.running.iter().filter(|running| running.is_decoding())
     }
 
-    /// A new sequence, to the tail of its part of the waiting queue.
-    pub fn submit(&mut self, waiting: Waiting) {
-        let at = if waiting.is_batch() { self.waiting.len() } else { self.waiting.partition_point(|w| !w.is_batch()) };
-        self.waiting.insert(at, waiting);
+    /// How long a step may take for the sake of those that decode.
+    pub fn stall_limit(&self, config: &Config) -> Option<Micros> {
+        let promised = |running: &Running| config.slo.promise(running.request().priority());
+        let promises = self.decoding().filter_map(promised);
+        config.stall_limit(self.decoding().count(), promises.map(|promise| promise.itl).min())
     }
 
-    /// A preempted sequence: before everyone of its part who never ran, among its like in the order of their arrival.
-    pub fn join(&mut self, preempted: Waiting) {
-        let place = |waiting: &Waiting| (waiting.is_batch(), waiting.arrival);
-        let behind = |other: &Waiting| place(other) > place(&preempted);
-        let at = self.waiting.iter().position(behind).unwrap_or(self.waiting.len());
-        self.waiting.insert(at, preempted);
+    /// To its place among those that wait, whether it is new or was preempted.
+    pub fn join(&mut self, waiting: Waiting) {
+        let place = |waiting: &Waiting| (waiting.is_batch(), waiting.rank(), waiting.arrival);
+        let at = self.waiting.partition_point(|other| place(other) < place(&waiting));
+        self.waiting.insert(at, waiting);
     }
 
     /// A sequence that has got its blocks.
     pub fn seat(&mut self, running: Running) {
-        let at = self.running.partition_point(|other| other.arrival < running.arrival);
+        let at = self.running.partition_point(|other| other.order() < running.order());
         self.running.insert(at, running);
     }
 
@@ -81,7 +82,7 @@ impl Queues {
     /// Batches that were set aside come back, each to its place.
     pub fn bring_back(&mut self, mut batches: Queues) {
         self.running.append(&mut batches.running);
-        self.running.sort_by_key(|running| running.arrival);
+        self.running.sort_by_key(Running::order);
         self.waiting.append(&mut batches.waiting);
     }
 }

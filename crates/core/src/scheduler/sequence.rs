@@ -76,6 +76,14 @@ impl Waiting {
         self.request.priority() == Priority::Batch
     }
 
+    /// Who goes first of those that wait, the smaller before the larger. Whoever ran already goes on before anyone of normal
+    /// or below begins: its client is in the middle of an answer.
+    pub fn rank(&self) -> usize {
+        let rank = 2 * self.request.priority().index();
+        let after_high = 2 * Priority::High.index() + 1;
+        if self.ran { rank.min(after_high) } else { rank }
+    }
+
     /// Tokens to compute before the next one can be drawn.
     pub fn known(&self) -> usize {
         self.request.prompt().len() + self.emitted.len()
@@ -107,6 +115,8 @@ impl Waiting {
     pub fn session(&self) -> SessionView {
         SessionView {
             id: self.id(),
+            priority: self.request.priority(),
+            received: self.request.origin().received,
             decoding: false,
             has_token: false,
             generated: self.emitted.len(),
@@ -148,8 +158,9 @@ impl Running {
         }
     }
 
-    /// Lets others copy from the block that it has filled in part, now that it writes there no more.
-    fn publish_rest(&mut self, pool: &mut BlockPool) {
+    /// Lets others copy from the block that it has filled in part: what is computed there stays as it is, also while more is
+    /// written behind it.
+    pub fn publish_rest(&mut self, pool: &mut BlockPool) {
         let Some(place) = &self.place else { return };
         let rest = &self.tokens[place.published * pool.block_size()..self.computed as usize];
         if !rest.is_empty() {
@@ -167,6 +178,16 @@ impl Running {
 
     pub fn is_batch(&self) -> bool {
         self.request.priority() == Priority::Batch
+    }
+
+    /// Its prompt is being computed, and will be found in the prefix cache.
+    pub fn shares_prefix(&self) -> bool {
+        self.place.is_some() && !self.is_decoding()
+    }
+
+    /// Its place among those that run.
+    pub fn order(&self) -> (Priority, u64) {
+        (self.request.priority(), self.arrival)
     }
 
     pub fn tokens(&self) -> &[TokenId] {
@@ -246,6 +267,8 @@ impl Running {
     pub fn session(&self) -> SessionView {
         SessionView {
             id: self.id(),
+            priority: self.request.priority(),
+            received: self.request.origin().received,
             decoding: self.is_decoding(),
             has_token: self.is_decoding(),
             generated: self.generated(),

@@ -12,7 +12,7 @@ type Row = Setting<Config>;
 
 /// In the order of config.yaml, section by section.
 pub fn settings() -> Vec<Row> {
-    order().into_iter().chain(steps()).collect()
+    order().into_iter().chain(promises()).chain(steps()).collect()
 }
 
 fn order() -> [Row; 3] {
@@ -28,14 +28,38 @@ fn order() -> [Row; 3] {
         Setting::new("batching.decode_burst_budget", |c: &mut Config| &mut c.policy.decode_burst_budget)
             .whole(1..=4_096)
             .tuned("policy")
-            .help("decode steps between prefills under throughput_first"),
+            .help("decode steps for which throughput_first puts prompts off at most"),
         Setting::new("batching.max_stall_ms", |c: &mut Config| &mut c.max_stall)
             .zero_is_off()
             .millis(Micros::ZERO..=Micros::HOUR)
             .flag("max-stall-ms")
             .tuned("limits")
-            .help("prefill in a step is cut so that running streams wait no longer (by measured cost); 0 is off"),
+            .help("prefill in a step is cut so that running streams wait no longer (by measured cost); up to 4 times as long under throughput_first and latency_first; 0 is off"),
     ]
+}
+
+/// What policy `slo` goes by, class by class.
+fn promises() -> Vec<Row> {
+    let ttft = [
+        Setting::new("batching.slo_critical_ttft_ms", |c: &mut Config| &mut c.slo.promises[0].ttft),
+        Setting::new("batching.slo_high_ttft_ms", |c: &mut Config| &mut c.slo.promises[1].ttft),
+        Setting::new("batching.slo_normal_ttft_ms", |c: &mut Config| &mut c.slo.promises[2].ttft),
+        Setting::new("batching.slo_low_ttft_ms", |c: &mut Config| &mut c.slo.promises[3].ttft),
+    ];
+    let itl = [
+        Setting::new("batching.slo_critical_itl_ms", |c: &mut Config| &mut c.slo.promises[0].itl),
+        Setting::new("batching.slo_high_itl_ms", |c: &mut Config| &mut c.slo.promises[1].itl),
+        Setting::new("batching.slo_normal_itl_ms", |c: &mut Config| &mut c.slo.promises[2].itl),
+        Setting::new("batching.slo_low_itl_ms", |c: &mut Config| &mut c.slo.promises[3].itl),
+    ];
+    let ttft = ttft.map(|row| row.help("time to the first token that the policy slo promises to this class"));
+    let itl = itl.map(|row| row.help("mean time between two tokens that the policy slo promises to this class"));
+    let rows = ttft.into_iter().zip(itl).flat_map(|(ttft, itl)| [ttft, itl]);
+    let millis = |row: Row| row.millis(Micros::MILLISECOND..=Micros::HOUR).tuned("policy");
+    let refuses = Setting::new("batching.slo_refuse", |c: &mut Config| &mut c.slo.refuses)
+        .tuned("policy")
+        .help("under slo, a request whose promise cannot be kept gets 429 at once; else it is served as well as it goes");
+    rows.map(millis).chain([refuses]).collect()
 }
 
 fn steps() -> [Row; 5] {

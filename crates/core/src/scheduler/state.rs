@@ -91,11 +91,11 @@ impl Scheduler {
         &self.lasting_cost
     }
 
-    /// To the tail of its part of the waiting queue.
+    /// To the tail of its class in the waiting queue.
     pub fn submit(&mut self, request: Request) {
         let waiting = Waiting::new(request, self.arrivals);
         self.arrivals += 1;
-        self.queues.submit(waiting);
+        self.queues.join(waiting);
     }
 
     /// The next step, blocks taken for it; `None` when nothing is live or the heat forbids any step. Each plan must be
@@ -232,6 +232,9 @@ impl Scheduler {
         // A failed step may have left anything in its blocks.
         if !failed && (!outcomes.is_empty() || !chunk.sample) {
             running.publish(pool);
+            if !chunk.decode && chunk.sample {
+                running.publish_rest(pool);
+            }
         }
         if let Some(end) = end {
             let failed = matches!(end, Event::Failed(_));

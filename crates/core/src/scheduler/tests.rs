@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::kv::BlockPool;
 use crate::request::{Event, FinishReason, Limits, Parameters, Priority, Request, RequestError};
+use crate::slo::Slo;
 use crate::step::{Outcome, Sampled, SequenceFault, StepBatch, StepOutput};
 use crate::units::{Micros, SeqId, TokenId};
 
@@ -204,6 +205,7 @@ pub(super) const ROOMY: Config = Config {
     preemption: Preemption::MostRecent,
     policy: FAIR,
     max_stall: None,
+    slo: Slo::DEFAULT,
     prefix_caching: false,
     speculative: Speculative::Off,
     whole_prompts: false,
@@ -274,16 +276,18 @@ fn the_newest_gives_way_and_recomputes_what_it_had() {
 
 #[test]
 fn victims_follow_the_policy() {
-    let victims = |preemption| {
+    let victims = |preemption, second| {
         let mut jobs = [job(4, 9, 0), job(9, 6, 0), job(3, 12, 0)];
-        jobs[1].priority = Priority::Low;
+        jobs[1].priority = second;
         let run = run(&jobs, Config { preemption, ..ROOMY }, 7, 4);
         let first = run.trace.iter().find_map(|step| step.split_once("preempt ")).expect("a preemption");
         first.1.chars().next().expect("a name")
     };
-    assert_eq!(victims(Preemption::MostRecent), 'c');
-    assert_eq!(victims(Preemption::Longest), 'b');
-    assert_eq!(victims(Preemption::LowestPriority), 'b');
+    assert_eq!(victims(Preemption::MostRecent, Priority::Normal), 'c');
+    assert_eq!(victims(Preemption::Longest, Priority::Normal), 'b');
+    assert_eq!(victims(Preemption::LowestPriority, Priority::Normal), 'c');
+    // The lowest class gives way before anybody else, whatever the choice.
+    assert!(Preemption::ALL.iter().all(|&preemption| victims(preemption, Priority::Low) == 'b'));
 }
 
 #[test]
@@ -377,8 +381,8 @@ fn those_that_begin_alike_compute_their_beginning_once() {
         trace.join("; ")
     };
     assert_eq!(only(4), "c[0..12] (0 copied); c+1 (0 copied); f[10..12] (1 copied); f+1 (0 copied)");
-    // In one step both compute it: neither has it before.
-    assert_eq!(only(0), "c[0..12] f[0..4] (0 copied); c+1 f[4..12] (0 copied); f+1 (0 copied)");
+    // The second waits for the first, and computes only what is its own.
+    assert_eq!(only(0), "c[0..12] (0 copied); c+1 f[10..12] (1 copied); f+1 (0 copied)");
 }
 
 #[test]
@@ -440,8 +444,9 @@ proptest! {
             }
             prop_assert_eq!(run.ended.get(&seq).copied(), Some(1), "exactly one end");
         }
-        for batches in [false, true] {
-            let of_class = |seq: &&u64| (jobs[**seq as usize].priority == Priority::Batch) == batches;
+        // With the cache, who begins like another waits for it, and others pass.
+        for class in Priority::ALL.into_iter().filter(|_| !prefix_caching) {
+            let of_class = |seq: &&u64| jobs[**seq as usize].priority == class;
             let admitted: Vec<u64> = run.admitted.iter().filter(of_class).copied().collect();
             let mut by_arrival = admitted.clone();
             by_arrival.sort_by_key(|&seq| (jobs[seq as usize].arrival, seq));

@@ -1,10 +1,11 @@
 //! What others may read of the scheduler between two steps.
 
-use crate::kv::BlockTable;
+use crate::kv::{BlockPool, BlockTable, Node};
 use crate::report::SequenceView;
-use crate::request::RequestError;
+use crate::request::{CLASSES, Priority, Request, RequestError};
 use crate::units::{Micros, SeqId};
 
+use super::preempt::may_take;
 use super::sequence::{Running, Waiting};
 use super::state::Scheduler;
 
@@ -20,6 +21,8 @@ pub struct Backlog {
     /// KV entries that one decode step of all of them reads.
     pub context_tokens: usize,
     pub waiting: usize,
+    /// By class: of `prefill_tokens`, those of the class or a more urgent one.
+    pub prefill: [usize; CLASSES],
 }
 
 impl Scheduler {
@@ -47,6 +50,7 @@ impl Scheduler {
             decoding: decoding().count(),
             context_tokens: decoding().map(Running::known).sum(),
             waiting: queued().count(),
+            prefill: self.prefill_by_class(),
         }
     }
 
@@ -55,14 +59,30 @@ impl Scheduler {
         self.config.open_seats(self.heat)
     }
 
-    /// How many more sequences could run if there were blocks, and if batches gave up their seats.
-    pub fn free_seats(&self) -> usize {
-        self.seats().saturating_sub(self.urgent())
+    /// By class: how many more sequences of it could run if there were blocks, and if those gave way whose seat it may take.
+    pub fn seats_for(&self) -> [usize; CLASSES] {
+        let live = |class: &Priority| self.live().filter(|holder| !may_take(*class, *holder)).count();
+        Priority::ALL.map(|class| self.seats().saturating_sub(live(&class)))
     }
 
-    /// How many more could run beside everyone.
-    pub fn idle_seats(&self) -> usize {
-        self.seats().saturating_sub(self.queues.running.len() + self.queues.waiting.len())
+    /// How long a step may take for the sake of those that decode.
+    pub fn stall_limit(&self) -> Option<Micros> {
+        self.queues.stall_limit(&self.config)
+    }
+
+    fn live(&self) -> impl Iterator<Item = Priority> + '_ {
+        let running = self.queues.running.iter().map(|running| running.request().priority());
+        running.chain(self.queues.waiting.iter().map(|waiting| waiting.request().priority()))
+    }
+
+    fn prefill_by_class(&self) -> [usize; CLASSES] {
+        let mut tokens = [0; CLASSES];
+        let running = self.queues.running.iter().map(|r| (r.request().priority(), r.prefill_remaining()));
+        let waiting = self.queues.waiting.iter().map(|w| (w.request().priority(), w.known()));
+        for (class, remaining) in running.chain(waiting) {
+            tokens[class.index()..].iter_mut().for_each(|tokens| *tokens += remaining);
+        }
+        tokens
     }
 
     /// Live sequences that are no batch's.
@@ -78,6 +98,12 @@ impl Scheduler {
 
     pub fn running(&self) -> usize {
         self.queues.running.len()
+    }
+
+    /// How many tokens of the request's prompt the prefix cache has now.
+    pub fn cached_tokens(&self, request: &Request, pool: &BlockPool) -> usize {
+        let caching = self.config.prefix_caching && !self.config.whole_prompts && request.may_use_cache();
+        if caching { pool.cached_tokens(Node::Root(request.cache_salt().clone()), request.prompt()) } else { 0 }
     }
 
     /// Tokens of `ThroughputFirst`'s decode burst under way.

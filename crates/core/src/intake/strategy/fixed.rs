@@ -1,7 +1,7 @@
 //! `fixed`: the same patience at every load. Pure.
 
 use super::config::FlushConfig;
-use super::flush::{FlushMetrics, FlushStrategy, Gathering, full_or_due};
+use super::flush::{FlushMetrics, FlushStrategy, Gathering, Pause, full_or_due};
 use crate::units::Micros;
 
 /// Waits `max_wait`, or until the group has `max_batch_size` requests.
@@ -24,5 +24,15 @@ impl FlushStrategy for Fixed {
 
     fn should_flush(&self, batch: &Gathering, _queue_depth: usize) -> bool {
         full_or_due(batch, self.max_batch_size)
+    }
+
+    /// Decodes always get `max_wait` between two groups, whatever the load.
+    fn interrupts(&self, pause: &Pause) -> bool {
+        pause.quiet >= pause.timeout || pause.queued >= self.max_batch_size
+    }
+
+    /// So that no stream of newcomers makes one group out of many.
+    fn closes_groups(&self) -> bool {
+        true
     }
 }

@@ -10,6 +10,17 @@ pub trait FlushStrategy {
     /// Whether the group goes now.
     fn should_flush(&self, batch: &Gathering, queue_depth: usize) -> bool;
 
+    /// Whether what waits may interrupt the sequences that decode now. Asked while some decode and no prompt is computed; once a
+    /// group is let in, its prompts are computed one step after the other.
+    fn interrupts(&self, _pause: &Pause) -> bool {
+        true
+    }
+
+    /// Whether requests that come while a group is computed wait for the next one, instead of joining it.
+    fn closes_groups(&self) -> bool {
+        false
+    }
+
     /// Whether a flushed request for which there is a seat joins the next step, or stays for a later one.
     fn admits(&self, _joining: &Joining) -> bool {
         true
@@ -33,6 +44,13 @@ pub struct Prices {
     pub arrivals_per_us: f64,
 }
 
+impl Prices {
+    /// How long the next step takes if prompts fill it.
+    pub fn full_step(&self) -> Micros {
+        Micros((self.step_us + self.prompt_us + self.token_us * self.step_tokens as f64).max(0.0) as u64)
+    }
+}
+
 /// The request that would be released next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Joining {
@@ -43,6 +61,20 @@ pub struct Joining {
     pub tokens_behind: usize,
     /// With those that were released before it in the same turn.
     pub prices: Prices,
+}
+
+/// Undisturbed decoding, and what waits meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pause {
+    /// Since the last prompt was computed.
+    pub quiet: Micros,
+    /// Answer of [`FlushStrategy::calculate_timeout`].
+    pub timeout: Micros,
+    /// Requests that wait, and their prompt tokens.
+    pub queued: usize,
+    pub tokens: usize,
+    /// Prompt tokens that the next step has room for.
+    pub step_tokens: usize,
 }
 
 /// Measurements for strategies that look at more than the queue.
@@ -62,6 +94,11 @@ pub struct Gathering {
     pub waited: Micros,
     /// Answer of [`FlushStrategy::calculate_timeout`].
     pub timeout: Micros,
+}
+
+/// Decodes have had their time, or what waits fills a step, which cannot be used better by waiting.
+pub(super) fn rested_or_full(pause: &Pause) -> bool {
+    pause.quiet >= pause.timeout || pause.tokens >= pause.step_tokens
 }
 
 /// The classical condition: the group is as large as a batch may be, or its timer has run out.

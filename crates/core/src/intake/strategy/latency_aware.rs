@@ -1,7 +1,7 @@
 //! `latency_aware`: steers the wait by the measured time to the first token. Pure.
 
 use super::config::FlushConfig;
-use super::flush::{FlushMetrics, FlushStrategy, Gathering};
+use super::flush::{FlushMetrics, FlushStrategy, Gathering, Pause};
 use super::queue_depth::QueueDepth;
 use crate::units::Micros;
 
@@ -38,5 +38,9 @@ impl FlushStrategy for LatencyAware {
 
     fn should_flush(&self, batch: &Gathering, queue_depth: usize) -> bool {
         self.by_depth.should_flush(batch, queue_depth)
+    }
+
+    fn interrupts(&self, pause: &Pause) -> bool {
+        self.by_depth.interrupts(pause)
     }
 }

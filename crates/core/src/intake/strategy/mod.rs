@@ -1,18 +1,19 @@
 //! When a gathered group goes: a small strategy says how long it may gather and whether it is ready.
 //!
-//! What gathering is worth in continuous batching: a step in progress admits nobody, so requests that arrive during it
-//! lose nothing by gathering, and gain when their prefills share a step. On an idle engine every microsecond of
-//! gathering is lost, so the intake releases at once there (`idle_release`) whatever the strategy; the timers below then
-//! only say how long a group may gather *beside* running work. `idle_release: false` keeps the classical meaning, timers
-//! on an idle engine too.
+//! What gathering is worth in continuous batching: each step with a prompt in it keeps the sequences that decode waiting for
+//! longer than a step without. Prompts that come one by one disturb nearly every step; a group that is computed at once, in few
+//! large steps, disturbs few of them, and between two groups decodes run undisturbed. So a strategy's timeout is also the pause
+//! that decodes get between two groups. On an idle engine every microsecond of gathering is lost, so the intake releases at once
+//! there (`idle_release`) whatever the strategy. `idle_release: false` keeps the classical meaning, timers on an idle engine too.
 //!
-//! | strategy        | a group gathers at most                                               | worth it when             |
-//! |-----------------|-----------------------------------------------------------------------|---------------------------|
-//! | `fixed`         | `max_wait`                                                            | load is steady            |
-//! | `queue_depth`   | `max_wait` when the queue is short, `min_wait` when long              | load varies               |
-//! | `latency_aware` | as `queue_depth`, × 0.8 over the latency target, × 1.2 well under it  | there is a target to keep |
-//! | `immediate`     | not at all                                                            | steps are cheap           |
-//! | `cost_aware`    | not at all, but flows only as far as the next step gains by it        | prompts are long          |
+//! | strategy        | the pause between two groups of prompts                               | who joins a group that is computed |
+//! |-----------------|-----------------------------------------------------------------------|------------------------------------|
+//! | `fixed`         | `max_wait`                                                            | nobody: newcomers wait             |
+//! | `queue_depth`   | `max_wait` when the queue is short, `min_wait` when long, none for    | newcomers                          |
+//! |                 | what fills a step                                                     |                                    |
+//! | `latency_aware` | as `queue_depth`, × 0.8 over the latency target, × 1.2 well under it  | newcomers                          |
+//! | `immediate`     | none                                                                  | newcomers                          |
+//! | `cost_aware`    | none                                                                  | whoever gains more than it costs   |
 
 mod config;
 mod cost_aware;
@@ -27,7 +28,7 @@ use crate::units::Micros;
 pub use config::{FlushConfig, StrategyKind};
 pub use cost_aware::CostAware;
 pub use fixed::Fixed;
-pub use flush::{FlushMetrics, FlushStrategy, Gathering, Joining, Prices};
+pub use flush::{FlushMetrics, FlushStrategy, Gathering, Joining, Pause, Prices};
 pub use immediate::Immediate;
 pub use latency_aware::LatencyAware;
 pub use queue_depth::QueueDepth;
@@ -71,6 +72,26 @@ impl FlushStrategy for Strategy {
             Strategy::LatencyAware(strategy) => strategy.should_flush(batch, queue_depth),
             Strategy::Immediate(strategy) => strategy.should_flush(batch, queue_depth),
             Strategy::CostAware(strategy) => strategy.should_flush(batch, queue_depth),
+        }
+    }
+
+    fn interrupts(&self, pause: &Pause) -> bool {
+        match self {
+            Strategy::Fixed(strategy) => strategy.interrupts(pause),
+            Strategy::QueueDepth(strategy) => strategy.interrupts(pause),
+            Strategy::LatencyAware(strategy) => strategy.interrupts(pause),
+            Strategy::Immediate(strategy) => strategy.interrupts(pause),
+            Strategy::CostAware(strategy) => strategy.interrupts(pause),
+        }
+    }
+
+    fn closes_groups(&self) -> bool {
+        match self {
+            Strategy::Fixed(strategy) => strategy.closes_groups(),
+            Strategy::QueueDepth(strategy) => strategy.closes_groups(),
+            Strategy::LatencyAware(strategy) => strategy.closes_groups(),
+            Strategy::Immediate(strategy) => strategy.closes_groups(),
+            Strategy::CostAware(strategy) => strategy.closes_groups(),
         }
     }
 

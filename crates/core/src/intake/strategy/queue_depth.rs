@@ -1,7 +1,7 @@
 //! `queue_depth`: the longer the queue, the shorter the wait. Pure.
 
 use super::config::FlushConfig;
-use super::flush::{FlushMetrics, FlushStrategy, Gathering, full_or_due};
+use super::flush::{FlushMetrics, FlushStrategy, Gathering, Pause, full_or_due, rested_or_full};
 use crate::units::Micros;
 
 /// `max_wait` at or below `queue_depth_low`, `min_wait` at or above `queue_depth_high`, linear between.
@@ -44,5 +44,9 @@ impl FlushStrategy for QueueDepth {
 
     fn should_flush(&self, batch: &Gathering, _queue_depth: usize) -> bool {
         full_or_due(batch, self.max_batch_size)
+    }
+
+    fn interrupts(&self, pause: &Pause) -> bool {
+        rested_or_full(pause)
     }
 }

@@ -1,4 +1,4 @@
-//! The order of seats against a definition that looks at everything: no lanes, no indices, no reviews.
+//! The order of seats against a definition that looks at everything: no lanes, no indices.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,8 @@ struct Item {
     prompt: usize,
     bucket: Bucket,
     arrived: Micros,
+    /// The service clock as the intake knew it.
+    came: Micros,
     flushed: bool,
 }
 
@@ -31,17 +33,13 @@ struct Plain {
     queued: BTreeMap<SeqId, Item>,
     tenants: BTreeMap<String, Tenant>,
     last: Option<String>,
+    /// By class: the service clock at its last turn.
+    turns: [Micros; CLASSES],
 }
 
 impl Plain {
     fn class(&self, item: &Item) -> usize {
         self.config.class(item.priority).index()
-    }
-
-    fn risen(&self, item: &Item, waited: Micros) -> usize {
-        let rises = self.config.flush.priorities && item.priority != Priority::Batch;
-        let risen = if rises { waited.0 / self.config.aging.0 } else { 0 };
-        self.class(item).saturating_sub(risen as usize)
     }
 
     fn push(&mut self, item: Item) {
@@ -71,28 +69,34 @@ impl Plain {
         }
     }
 
-    /// Each tenant's candidate; the best class among them; who of it may and should go.
-    fn head(&self, now: Micros) -> Option<&Item> {
-        let cap = self.config.fairness.seat_cap(SEATS);
-        let mut candidates: BTreeMap<&str, &Item> = BTreeMap::new();
-        for item in self.queued.values().filter(|item| item.flushed) {
-            let rank = |item: &Item| (self.risen(item, now.since(item.arrived)), item.seq);
-            let best = candidates.entry(&item.tenant).or_insert(item);
-            if rank(item) < rank(best) {
-                *best = item;
-            }
-        }
-        let claim = |item: &Item| {
-            let tenant = self.tenants[&item.tenant];
-            let since = item.arrived.max(tenant.served);
-            self.risen(item, if tenant.seats > 0 { Micros::ZERO } else { now.since(since) })
+    fn flushed(&self) -> impl Iterator<Item = &Item> {
+        self.queued.values().filter(|item| item.flushed)
+    }
+
+    /// The class that has its turn: one that was passed over for too long, else the most urgent.
+    fn turn(&self, served: Micros) -> Option<usize> {
+        let due = |class: usize| {
+            let oldest = self.flushed().find(|item| self.class(item) == class)?;
+            Some((self.turns[class].max(oldest.came).0 + self.config.aging.0 * class as u64, class))
         };
-        let best = candidates.values().map(|item| claim(item)).min()?;
+        let overdue = (1..4).filter_map(due).filter(|(due, _)| self.config.flush.priorities && *due <= served.0).min();
+        let overdue = overdue.map(|(_, class)| class);
+        overdue.or_else(|| self.flushed().map(|item| self.class(item)).min())
+    }
+
+    /// The oldest of its class of the tenant that goes first.
+    fn head(&self, served: Micros) -> Option<&Item> {
+        let cap = self.config.fairness.seat_cap(SEATS);
+        let class = self.turn(served)?;
+        let mut heads: BTreeMap<&str, &Item> = BTreeMap::new();
+        for item in self.flushed().filter(|item| self.class(item) == class) {
+            heads.entry(&item.tenant).or_insert(item);
+        }
         let turn = |item: &&&Item| {
             let tenant = self.tenants[&item.tenant];
             (tenant.seats >= cap, tenant.counter, tenant.seats, tenant.served, item.seq)
         };
-        candidates.values().filter(|item| claim(item) == best).min_by_key(turn).copied()
+        heads.values().min_by_key(turn).copied()
     }
 
     fn take(&mut self, bucket: &mut Option<Bucket>, now: Micros) -> Option<SeqId> {
@@ -103,12 +107,12 @@ impl Plain {
         };
         let waited = now.since(head.arrived);
         let class = self.class(head);
-        let risen = self.config.flush.priorities && waited >= self.config.aging;
-        let firm = class == 0 || waited >= self.config.max_waits[class.min(3)] || risen;
+        let firm = class == 0 || waited >= self.config.max_waits[class.min(3)];
         let chosen = if firm { head } else { self.queued.values().find(alike).unwrap_or(head) };
         let (seq, prompt) = (chosen.seq, chosen.prompt);
         bucket.get_or_insert(chosen.bucket);
         let item = self.remove(seq);
+        self.turns[class] = now;
         let tenant = self.tenants.get_mut(&item.tenant).expect("known");
         tenant.counter += self.config.fairness.prompt_charge(prompt);
         tenant.seats += 1;
@@ -124,8 +128,10 @@ proptest! {
     fn seats_are_given_in_the_defined_order(number in 0..CONFIGS, ops in prop::collection::vec(op(4), 1..150)) {
         let config = config_number(number);
         let mut world = World::new(config);
-        let mut plain = Plain { config, queued: BTreeMap::new(), tenants: BTreeMap::new(), last: None };
+        let mut plain = Plain { config, queued: BTreeMap::new(), tenants: BTreeMap::new(), last: None, turns: [Micros::ZERO; CLASSES] };
         let mut owners: BTreeMap<SeqId, String> = BTreeMap::new();
+        // The intake knows the service clock as of its last release.
+        let mut served = Micros::ZERO;
         for op in ops {
             let seated = world.seated.clone();
             match op {
@@ -139,6 +145,7 @@ proptest! {
                         prompt: ask.prompt,
                         bucket: bucket(ask.build()),
                         arrived: ask.received,
+                        came: served,
                         flushed: false,
                     };
                     let items: Vec<Item> = group.iter().map(item).collect();
@@ -159,6 +166,7 @@ proptest! {
                 }
                 Op::Release { idle } => {
                     let batch = world.release(idle);
+                    served = world.now;
                     let gathers: Vec<SeqId> = world.gathering();
                     plain.queued.values_mut().for_each(|item| item.flushed = !gathers.contains(&item.seq));
                     let seats = (SEATS - seated.len()).min(config.flush.max_batch_size);

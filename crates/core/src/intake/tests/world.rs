@@ -71,6 +71,7 @@ pub(super) struct World {
     pub intake: Intake,
     twin: Intake,
     pub now: Micros,
+    served: Micros,
     next_seq: u64,
     p99_ttft: Option<Micros>,
     pub queued: BTreeMap<SeqId, Ask>,
@@ -87,6 +88,7 @@ impl World {
             intake: Intake::new(config),
             twin: Intake::new(config),
             now: Micros::ZERO,
+            served: Micros::ZERO,
             next_seq: 0,
             p99_ttft: None,
             queued: BTreeMap::new(),
@@ -97,16 +99,21 @@ impl World {
     }
 
     pub fn situation(&self, idle: bool) -> Situation {
-        let free_seats = SEATS - self.seated.len();
         Situation {
             now: self.now,
-            free_seats,
-            idle_seats: free_seats,
+            seats_for: [SEATS - self.seated.len(); CLASSES],
             seats: SEATS,
             idle,
+            step_tokens: 1_000_000,
+            served: self.now,
             p99_ttft: self.p99_ttft,
-            prices: None,
+            ..Situation::default()
         }
+    }
+
+    /// The service clock as of the last release.
+    pub fn intake_served(&self) -> Micros {
+        self.served
     }
 
     pub fn group(&mut self, op: &Op) -> Vec<Ask> {
@@ -147,8 +154,9 @@ impl World {
 
     pub fn release(&mut self, idle: bool) -> Option<Batch> {
         let situation = self.situation(idle);
-        let batch = self.intake.release(&situation);
-        assert_eq!(batch, self.twin.release(&situation), "the same calls have the same results");
+        self.served = self.now;
+        let batch = self.intake.release(&situation, |_| 0);
+        assert_eq!(batch, self.twin.release(&situation, |_| 0), "the same calls have the same results");
         let released = batch.iter().flat_map(|batch| &batch.released);
         for one in released {
             self.left(&one.request);

@@ -4,23 +4,27 @@ use thiserror::Error;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
-    /// Round robin over those that decode; prompts take what is left, first come first served.
+    /// Round robin over those that decode; prompts take what is left, of a class first come first served.
     #[default]
     Fair,
-    /// Prompts before decodes, and of each the youngest first: for time to first token.
+    /// Prompts before decodes, the shortest first: for the mean time to the first token.
     LatencyFirst,
-    /// Prompts wait until a burst of decode steps is over; the longest completions first: for full decode batches.
+    /// Large steps; prompts wait while nearly all seats decode: for tokens per second.
     ThroughputFirst,
+    /// Prompts by what is promised to their classes, steps as short as is promised to those that decode: for promises kept.
+    Slo,
 }
 
 impl PolicyKind {
-    pub const ALL: [PolicyKind; 3] = [PolicyKind::Fair, PolicyKind::LatencyFirst, PolicyKind::ThroughputFirst];
+    pub const ALL: [PolicyKind; 4] =
+        [PolicyKind::Fair, PolicyKind::LatencyFirst, PolicyKind::ThroughputFirst, PolicyKind::Slo];
 
     pub const fn name(self) -> &'static str {
         match self {
             PolicyKind::Fair => "fair",
             PolicyKind::LatencyFirst => "latency_first",
             PolicyKind::ThroughputFirst => "throughput_first",
+            PolicyKind::Slo => "slo",
         }
     }
 
@@ -32,7 +36,7 @@ impl PolicyKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyConfig {
     pub kind: PolicyKind,
-    /// Decode steps for which `ThroughputFirst` lets prompts wait.
+    /// Decode steps for which `ThroughputFirst` lets prompts wait at most.
     pub decode_burst_budget: usize,
     /// Fewer sessions than this are no batch: each is its own group.
     pub min_batch: usize,

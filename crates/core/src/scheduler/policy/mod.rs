@@ -2,7 +2,7 @@
 //! it orders tokens and victims, and never removes batching.
 //!
 //! ```text
-//! sessions ─▶ PolicyExecutor::tick(slots) ─▶ SchedulingPlan { who decodes, whose prompt goes on, in which groups }
+//! sessions ─▶ PolicyExecutor::tick(room, now) ─▶ SchedulingPlan { who decodes, whose prompt goes on, in which groups }
 //! ```
 
 mod config;
@@ -11,6 +11,7 @@ mod fair;
 mod latency_first;
 mod proposal;
 mod session;
+mod slo;
 pub mod thermal;
 mod throughput_first;
 
@@ -18,6 +19,10 @@ pub use config::{PolicyConfig, PolicyConfigError, PolicyKind};
 pub use detector::{BatchDetector, BatchGroup, BatchSessionInfo};
 pub use proposal::SchedulingPlan;
 pub use session::SessionView;
+pub use throughput_first::Room;
+
+use crate::slo::Slo;
+use crate::units::Micros;
 
 /// A policy and what it remembers from tick to tick.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +35,7 @@ pub struct PolicyExecutor {
 enum Memory {
     Fair(fair::RoundRobin),
     LatencyFirst,
+    Slo,
     ThroughputFirst(throughput_first::Burst),
 }
 
@@ -38,6 +44,7 @@ impl Memory {
         match config.kind {
             PolicyKind::Fair => Memory::Fair(fair::RoundRobin::default()),
             PolicyKind::LatencyFirst => Memory::LatencyFirst,
+            PolicyKind::Slo => Memory::Slo,
             PolicyKind::ThroughputFirst => Memory::ThroughputFirst(throughput_first::Burst::new(config)),
         }
     }
@@ -58,12 +65,13 @@ impl PolicyExecutor {
         self.config.kind
     }
 
-    /// Who is served in this tick, when `slots` sequences may decode.
-    pub fn tick(&mut self, sessions: &[SessionView], slots: usize) -> SchedulingPlan {
+    /// Who is served in this tick.
+    pub fn tick(&mut self, sessions: &[SessionView], room: Room, slo: &Slo, now: Micros) -> SchedulingPlan {
         match &mut self.memory {
-            Memory::Fair(turns) => turns.tick(sessions, slots),
-            Memory::LatencyFirst => latency_first::tick(sessions, slots),
-            Memory::ThroughputFirst(burst) => burst.tick(sessions, slots),
+            Memory::Fair(turns) => turns.tick(sessions, room.slots),
+            Memory::LatencyFirst => latency_first::tick(sessions, room.slots),
+            Memory::Slo => slo::tick(slo, sessions, room.slots, now),
+            Memory::ThroughputFirst(burst) => burst.tick(sessions, room),
         }
     }
 
@@ -71,7 +79,7 @@ impl PolicyExecutor {
     pub fn pending_out(&self) -> usize {
         match &self.memory {
             Memory::ThroughputFirst(burst) => burst.pending_out(),
-            Memory::Fair(_) | Memory::LatencyFirst => 0,
+            Memory::Fair(_) | Memory::LatencyFirst | Memory::Slo => 0,
         }
     }
 }

@@ -1,11 +1,15 @@
 //! What policies see of the live sequences.
 
-use crate::units::SeqId;
+use crate::request::Priority;
+use crate::units::{Micros, SeqId};
 
 /// What a policy may know of a live sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionView {
     pub id: SeqId,
+    pub priority: Priority,
+    /// When it came.
+    pub received: Micros,
     /// All its tokens but the one drawn last are computed.
     pub decoding: bool,
     /// The token that its next decode step reads is there, or is being drawn.
@@ -17,10 +21,21 @@ pub struct SessionView {
     pub prefill_remaining: usize,
 }
 
-/// Whose prompts are not computed, sorted by `key`.
+impl SessionView {
+    /// Its prompt is not computed yet.
+    pub fn is_prompt(&self) -> bool {
+        !self.decoding && self.prefill_remaining > 0
+    }
+
+    /// Its class lets no policy keep it waiting: above normal.
+    pub fn is_urgent(&self) -> bool {
+        self.priority <= Priority::High
+    }
+}
+
+/// Whose prompts are not computed, by class and within one by `key`.
 pub(super) fn prefills<K: Ord>(sessions: &[SessionView], key: impl Fn(&SessionView) -> K) -> Vec<SeqId> {
-    let wants = |session: &&SessionView| !session.decoding && session.prefill_remaining > 0;
-    ids_by(sessions.iter().filter(wants), key)
+    ids_by(sessions.iter().filter(|session| session.is_prompt()), |session| (session.priority, key(session)))
 }
 
 pub(super) fn ids_by<'a, K: Ord>(

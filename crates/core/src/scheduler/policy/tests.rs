@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::request::Priority;
 use crate::units::SeqId;
 
 fn config(kind: PolicyKind) -> PolicyConfig {
@@ -10,11 +11,25 @@ fn config(kind: PolicyKind) -> PolicyConfig {
 }
 
 fn decoding(id: u64, generated: usize) -> SessionView {
-    SessionView { id: SeqId(id), decoding: true, has_token: true, generated, arrival: id, prefill_remaining: 0 }
+    SessionView {
+        id: SeqId(id),
+        priority: Priority::Normal,
+        received: Micros(id),
+        decoding: true,
+        has_token: true,
+        generated,
+        arrival: id,
+        prefill_remaining: 0,
+    }
 }
 
 fn prompt(id: u64) -> SessionView {
     SessionView { decoding: false, has_token: false, prefill_remaining: 10, ..decoding(id, 0) }
+}
+
+/// Two seats, steps of 100 tokens.
+fn room(slots: usize) -> Room {
+    Room { slots, seats: 2, step_tokens: 100 }
 }
 
 fn ids(ids: &[SeqId]) -> Vec<u64> {
@@ -25,7 +40,7 @@ fn ids(ids: &[SeqId]) -> Vec<u64> {
 fn ticks(executor: &mut PolicyExecutor, sessions: &[SessionView], slots: usize, count: usize) -> String {
     let words = |seqs: &[SeqId]| ids(seqs).iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
     let mut tick = |_| {
-        let plan = executor.tick(sessions, slots);
+        let plan = executor.tick(sessions, room(slots), &Slo::default(), Micros(0));
         format!("{}|{}", words(&plan.decode_ids), words(&plan.prefill_ids))
     };
     (0..count).map(&mut tick).collect::<Vec<_>>().join("; ")
@@ -47,8 +62,8 @@ fn fair_rotates() {
 fn fair_empty_gives_an_empty_plan() {
     for kind in PolicyKind::ALL {
         let mut executor = PolicyExecutor::new(config(kind));
-        assert_eq!(executor.tick(&[], 4), SchedulingPlan::default());
-        assert_eq!(executor.tick(&[decoding(1, 1)], 0).decode_ids, []);
+        assert_eq!(executor.tick(&[], room(4), &Slo::default(), Micros(0)), SchedulingPlan::default());
+        assert_eq!(executor.tick(&[decoding(1, 1)], room(0), &Slo::default(), Micros(0)).decode_ids, []);
     }
 }
 
@@ -69,7 +84,7 @@ fn latency_picks_the_youngest() {
 #[test]
 fn prefill_priority() {
     let mut latency = PolicyExecutor::new(config(PolicyKind::LatencyFirst));
-    let recomputed = SessionView { generated: 6, ..prompt(1) };
+    let recomputed = SessionView { generated: 6, prefill_remaining: 11, ..prompt(1) };
     let sessions = [recomputed, decoding(2, 3), prompt(3), decoding(4, 1)];
     assert_eq!(ticks(&mut latency, &sessions, 1, 1), "|3 1", "the slots are the prompts'");
     assert_eq!(ticks(&mut latency, &sessions, 3, 1), "4|3 1");
@@ -79,11 +94,11 @@ fn prefill_priority() {
 #[test]
 fn throughput_batches_all() {
     let mut throughput = PolicyExecutor::new(config(PolicyKind::ThroughputFirst));
-    let plan = throughput.tick(&[decoding(1, 2), decoding(2, 8), decoding(3, 8)], 10);
+    let plan = throughput.tick(&[decoding(1, 2), decoding(2, 8), decoding(3, 8)], room(10), &Slo::default(), Micros(0));
     assert_eq!(ids(&plan.decode_ids), [2, 3, 1], "longest first");
     assert_eq!(plan.batch_groups.len(), 1);
     assert_eq!(plan.batch_groups[0].session_ids, plan.decode_ids);
-    assert_eq!(throughput.tick(&[decoding(1, 2), decoding(2, 8)], 1).batch_groups[0].session_ids, [SeqId(2)]);
+    assert_eq!(throughput.tick(&[decoding(1, 2), decoding(2, 8)], room(1), &Slo::default(), Micros(0)).batch_groups[0].session_ids, [SeqId(2)]);
 }
 
 #[test]
@@ -94,7 +109,7 @@ fn throughput_defers_prompts_behind_the_burst() {
     let sessions = [decoding(1, 1), decoding(2, 1), prompt(7)];
     let pending: Vec<usize> = (0..5)
         .map(|_| {
-            throughput.tick(&sessions, 4);
+            throughput.tick(&sessions, room(4), &Slo::default(), Micros(0));
             throughput.pending_out()
         })
         .collect();
@@ -102,7 +117,7 @@ fn throughput_defers_prompts_behind_the_burst() {
     assert_eq!(ticks(&mut throughput, &sessions, 4, 4), "1 2|; 1 2|; 1 2|7; 1 2|");
     // Without prompts one burst follows the other.
     assert_eq!(ticks(&mut throughput, &sessions[..2], 4, 4), "1 2|; 1 2|; 1 2|; 1 2|");
-    throughput.tick(&[], 4);
+    throughput.tick(&[], room(4), &Slo::default(), Micros(0));
     assert_eq!(throughput.pending_out(), 0);
 }
 
@@ -112,7 +127,7 @@ fn a_switch_clears_the_ordering() {
     let mut executor = PolicyExecutor::new(config(PolicyKind::Fair));
     assert_eq!(ticks(&mut executor, &sessions, 1, 2), "1|; 2|");
     executor.set_policy(config(PolicyKind::ThroughputFirst));
-    executor.tick(&sessions, 3);
+    executor.tick(&sessions, room(3), &Slo::default(), Micros(0));
     assert_eq!((executor.kind(), executor.pending_out()), (PolicyKind::ThroughputFirst, 3));
     executor.set_policy(config(PolicyKind::Fair));
     assert_eq!(executor.pending_out(), 0);
@@ -212,13 +227,13 @@ proptest! {
 
     #[test]
     fn every_policy_names_each_at_most_once_and_keeps_to_its_slots(
-        mut sessions in prop::collection::vec(any_session(), 0..20), slots in 0usize..12, kind in 0usize..3,
+        mut sessions in prop::collection::vec(any_session(), 0..20), slots in 0usize..12, kind in 0usize..PolicyKind::ALL.len(),
     ) {
         sessions.sort_by_key(|session| session.id);
         sessions.dedup_by_key(|session| session.id);
         let mut executor = PolicyExecutor::new(config(PolicyKind::ALL[kind]));
         for _ in 0..12 {
-            let plan = executor.tick(&sessions, slots);
+            let plan = executor.tick(&sessions, room(slots), &Slo::default(), Micros(0));
             prop_assert!(plan.decode_ids.len() <= slots);
             let mut named = [plan.decode_ids.clone(), plan.prefill_ids].concat();
             named.sort_unstable();
