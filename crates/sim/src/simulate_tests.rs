@@ -62,14 +62,14 @@ fn times_are_those_of_arithmetic() {
     assert_eq!((record.last, record.output_tokens, record.end), (Micros(88_000), 3, End::Completed));
     assert_eq!(alone.gaps, [[10_500, 10_500]]);
 
-    // The second comes while the first prompt computes, and the strategy lets it gather for 50 ms from its arrival at most:
-    // it shares no step before 67 ms, and at 67 ms it has waited long enough.
+    // The second comes while the first prompt computes. Decodes are to run undisturbed for 100 ms after that, but at 88 ms none is
+    // left, and nothing speaks against computing it.
     let fixed = |mut setup: Setup| {
         setup.intake.flush.strategy = StrategyKind::Fixed;
         setup
     };
     let two = run(&fixed(silent(&setup())), &[arrival(7, 100, 3), arrival(10, 20, 1)], 1);
-    assert_eq!(two.records[1].first_token, Some(Micros(67_000 + 10_000 + 21 * 500)));
+    assert_eq!(two.records[1].first_token, Some(Micros(88_000 + 10_000 + 20 * 500)));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use forebay_core::intake::{Batch, Intake, LaneOrder, Prices, Situation};
 use forebay_core::report::{Snapshot, Stage};
-use forebay_core::request::{CLASSES, Priority, Request, RequestError};
+use forebay_core::request::{CLASSES, Request, RequestError};
 use forebay_core::scheduler::{PolicyKind, StepLoad};
 use forebay_core::scheduler::thermal::{Change as ThermalChange, Governor, Level, Reading, Thresholds};
 use forebay_core::units::{Micros, SeqId};
@@ -98,10 +98,6 @@ impl Inbox {
         let situation = self.situation(now, None);
         let step_rest =
             self.step.map_or(Micros::ZERO, |(began, predicted)| (began + predicted.unwrap_or_default()).since(now));
-        let flush = match (situation.idle && self.tuning.intake.flush.idle_release, request.priority()) {
-            (true, _) | (_, Priority::Critical) => Micros::ZERO,
-            (false, priority) => self.intake.timeout(&situation).min(self.tuning.intake.max_wait(priority)),
-        };
         let ahead = Ahead {
             prefill_tokens: prefill_queued + backlog.prefill[class],
             own_tokens: request.prompt().len(),
@@ -109,7 +105,7 @@ impl Inbox {
             free_seats: situation.seats_for[class],
             decoding: backlog.decoding,
             context_tokens: backlog.context_tokens,
-            flush,
+            pause: self.intake.pause(request.priority(), &situation),
             step_rest,
             chunk_tokens: situation.step_tokens.max(1),
             drained_per_s: self.drained_per_s(now),

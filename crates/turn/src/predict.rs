@@ -18,8 +18,8 @@ pub struct Ahead {
     /// Sequences that decode in every step meanwhile, and the tokens that they attend to.
     pub decoding: usize,
     pub context_tokens: usize,
-    /// Until the strategy would release it.
-    pub flush: Micros,
+    /// Until the strategy lets prompts interrupt the sequences that decode.
+    pub pause: Micros,
     /// Until the running step ends.
     pub step_rest: Micros,
     /// Prefill tokens that a step takes.
@@ -31,7 +31,13 @@ pub struct Ahead {
 /// `None` while the cost of a step is not known. Chunks are taken as large as any that was measured: what larger ones would
 /// save is small beside what is not known.
 pub fn ttft(ahead: &Ahead, cost: &StepCost) -> Option<Micros> {
-    let tokens = ahead.prefill_tokens + ahead.own_tokens;
+    let all = prefill(ahead, ahead.prefill_tokens + ahead.own_tokens, cost)?;
+    let own = prefill(ahead, ahead.own_tokens, cost)?;
+    Some(ahead.step_rest + ahead.pause + all.max(seat_wait(ahead) + own))
+}
+
+/// Steps that compute so many prompt tokens beside those that decode.
+fn prefill(ahead: &Ahead, tokens: usize, cost: &StepCost) -> Option<Micros> {
     let chunk = ahead.chunk_tokens.min(cost.reach()).clamp(1, tokens.max(1));
     let load = |prefill: usize| StepLoad {
         steps: 1,
@@ -40,13 +46,12 @@ pub fn ttft(ahead: &Ahead, cost: &StepCost) -> Option<Micros> {
         prefills: usize::from(prefill > 0),
         context_tokens: ahead.context_tokens,
     };
-    let whole = cost.predict(&load(chunk))?;
+    let whole = cost.expect(&load(chunk))?;
     let rest = match tokens % chunk {
         0 => Micros::ZERO,
-        rest => cost.predict(&load(rest))?,
+        rest => cost.expect(&load(rest))?,
     };
-    let prefill = Micros(whole.0 * (tokens / chunk) as u64) + rest;
-    Some(ahead.step_rest + ahead.flush.max(seat_wait(ahead)) + prefill)
+    Some(Micros(whole.0 * (tokens / chunk) as u64) + rest)
 }
 
 /// Until a seat is free for it. Without a rate of departures nothing is known, and nothing is added.
@@ -91,7 +96,7 @@ mod tests {
         near(predicted_ms(alone), 60);
         near(predicted_ms(Ahead { prefill_tokens: 100, ..alone }), 110 + 60);
         near(predicted_ms(Ahead { step_rest: Micros(7_000), ..alone }), 67);
-        near(predicted_ms(Ahead { flush: Micros(50_000), ..alone }), 110);
+        near(predicted_ms(Ahead { pause: Micros(50_000), ..alone }), 110);
         // One queued before it and no seat free, ten seats a second: two seats must free.
         let crowded = Ahead { queued: 1, free_seats: 0, drained_per_s: 10.0, ..alone };
         near(predicted_ms(crowded), 260);

@@ -199,6 +199,15 @@ impl Intake {
         self.strategy.calculate_timeout(self.len(), &FlushMetrics { p99_ttft: situation.p99_ttft })
     }
 
+    /// How long a request of this class that came now would wait for the strategy to interrupt decodes.
+    pub fn pause(&self, class: Priority, situation: &Situation) -> Micros {
+        let gate = self.gate(situation);
+        if gate.interrupts || self.config.class(class) <= Priority::High {
+            return Micros::ZERO;
+        }
+        self.timeout(situation).since(self.burst.quiet(situation.now))
+    }
+
     /// Oldest first.
     pub fn queued(&self) -> impl Iterator<Item = Queued<'_>> {
         self.queue.iter(self.config.fairness.seat_cap(self.seats))

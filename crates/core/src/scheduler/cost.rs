@@ -232,6 +232,13 @@ impl StepCost {
         Some(Micros(time.ceil().min(LARGEST) as u64))
     }
 
+    /// How long `load` takes on average; `None` as for [`StepCost::predict`], which is a bound where this is an estimate.
+    pub fn expect(&self, load: &StepLoad) -> Option<Micros> {
+        self.predict(load)?;
+        let time = dot(&self.coefficients, &load.features());
+        Some(Micros(time.max(0.0).min(LARGEST) as u64))
+    }
+
     /// The most prefill tokens that a step had.
     pub fn reach(&self) -> usize {
         self.reach as usize
