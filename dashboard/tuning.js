@@ -6,6 +6,7 @@ import { json } from "./server.js";
 const GROUPS = [
   ["strategy", "Strategy", "When a gathered group of requests flows to the scheduler"],
   ["policy", "Policy", "Who computes first in a step"],
+  ["balancer", "Balancer", "Which worker takes a request"],
   ["limits", "Limits", "Seats, tokens in a step, queue"],
 ];
 
@@ -38,6 +39,8 @@ export function tuning() {
       paused = Boolean(engine?.paused);
       put(pause, paused ? "Resume" : "Pause");
       pause.setAttribute("aria-pressed", String(paused));
+      // One worker takes everything, whoever chooses.
+      $("tuning-balancer").hidden = (engine?.workers ?? []).length < 2;
       for (const one of groups) one.inForce(metrics?.[one.name] ?? engine?.[one.name]);
     },
   };
@@ -55,7 +58,7 @@ function group(name, title, about, say, changed) {
   const chooser = h("form", { class: "choose" }, h("label", { for: `tune-${name}` }, title), select, button, current);
   const more = h("details", { class: "more" }, h("summary", {}, name === "limits" ? "Limits" : `Parameters of the ${name}`), h("form", {}, fields, h("div", { class: "actions" }, save)));
   chooser.hidden = name === "limits";
-  $("tuning").append(h("div", { class: "group", title: about }, chooser, more));
+  $("tuning").append(h("div", { class: "group", id: `tuning-${name}`, title: about }, chooser, more));
   let active;
 
   const refresh = () => {

@@ -33,6 +33,12 @@ use forebay_turn::stats::{Batch, LiveSequence, QueueStats, ThermalStats};
 const ASKED: &[(&str, &str, &str, Option<&str>)] = &[
     ("GET", "/admin/state", "", Some("/admin/state")),
     ("GET", "/admin/workers", "", Some("/admin/workers")),
+    ("GET", "/admin/balancer", "", Some("/admin/balancer")),
+    ("GET", "/admin/balancer/power_of_two", "", Some("/admin/balancer/{name}")),
+    ("POST", "/admin/balancer/least_loaded", "", Some("/admin/balancer/{name}")),
+    ("PUT", "/admin/balancer", r#"{"name": "prefix_aware"}"#, Some("/admin/balancer")),
+    ("POST", "/admin/balancer/best", "", None),
+    ("PUT", "/admin/balancer", r#"{"balancer": "prefix_aware"}"#, None),
     ("GET", "/admin/strategy", "", Some("/admin/strategy")),
     ("GET", "/admin/policy/fair", "", Some("/admin/policy/{name}")),
     ("GET", "/admin/limits", "", Some("/admin/limits")),
