@@ -92,6 +92,7 @@ fn wire(kind: &Kind, text: &str) -> Option<Wire> {
             Some(Value::Time(time)) => Some(Wire::Number(time.0 as f64 / 1e3)),
             _ => Some(Wire::Number(-1.0)),
         },
+        Kind::OneOf(_) => Some(Wire::Name(text.to_owned())),
         _ => text.parse().ok().map(Wire::Number),
     }
 }
@@ -101,7 +102,7 @@ fn orders(pairs: &[Pair]) -> Vec<Change> {
     let order = |(key, text): &Pair| {
         let row = find(key)?;
         let group = Group::ALL.into_iter().find(|group| row.effect == Effect::Tuned(group.resource()))?;
-        if matches!(row.kind, Kind::OneOf(_)) {
+        if row.leaf() == group.resource() {
             return Some(Change { group, name: Some(text.clone()), values: Vec::new() });
         }
         Some(Change { group, name: None, values: vec![(row.wire_name(), wire(&row.kind, text)?)] })
@@ -157,9 +158,12 @@ fn what_is_one_step_beyond_is_refused_at_the_start_at_a_reload_and_by_admin_in_t
             };
             said(load(Some(file.path()), BTreeMap::new(), &[]).expect_err(row.key).to_string());
             said(started.again().expect_err(row.key).to_string());
-            let (Effect::Tuned(_), false) = (row.effect, matches!(row.kind, Kind::OneOf(_) | Kind::Bool)) else {
+            let of = |group: &Group| row.effect == Effect::Tuned(group.resource());
+            let parameter =
+                Group::ALL.iter().find(|group| of(group)).is_some_and(|group| row.leaf() != group.resource());
+            if !parameter || row.kind == Kind::Bool {
                 continue;
-            };
+            }
             said(start.changed_by(&orders(&pairs), &start).expect_err(row.key).to_string());
         }
     }

@@ -330,6 +330,9 @@ async fn limits_and_parameters_stay_inside_the_envelope() {
         ("/admin/strategy", json!({"name": "fixed", "parameters": {"max_wait_ms": 1e300}}), "max_wait_ms"),
         ("/admin/strategy", json!({"name": 5}), "name"),
         ("/admin/policy", json!({"decode_burst_budget": 0.5}), "decode_burst_budget"),
+        ("/admin/policy", json!({"preemption": "oldest"}), "preemption"),
+        ("/admin/policy", json!({"preemption": 1}), "preemption"),
+        ("/admin/policy", json!({"preemption": ["longest"]}), "preemption"),
     ] {
         let (status, answer) = put(&server, path, body.clone()).await;
         assert_eq!((status, &answer["error"]["param"]), (400, &json!(param)), "{path} {body}");
@@ -354,6 +357,12 @@ async fn limits_and_parameters_stay_inside_the_envelope() {
             {"what": "max_wait_ms", "from": "100", "to": "20"},
         ])
     );
+    let (status, changed) = put(&server, "/admin/policy", json!({"preemption": "longest"})).await;
+    let change = json!([{"what": "preemption", "from": "most_recent", "to": "longest"}]);
+    assert_eq!((status, &changed["changed"], &changed["name"]), (200, &change, &json!("fair")));
+    let policy = get(&server, "/admin/policy").await;
+    assert_eq!(policy["parameters"]["preemption"], "longest");
+    assert_eq!(policy["settings"]["preemption"]["choices"], json!(["most_recent", "longest", "lowest_priority"]));
     let fixed = get(&server, "/admin/strategy/fixed").await;
     assert_eq!((&fixed["active"], &fixed["parameters"]["max_wait_ms"]), (&json!(true), &json!(20)));
     assert_eq!(get(&server, "/admin/strategy/immediate").await["active"], false);

@@ -60,7 +60,7 @@ async fn what_can_change_is_in_force_and_the_rest_is_named() {
         "batching:\n  strategy: immediate\n  policy: latency_first\n  max_wait_ms: 20\n\
          thermal:\n  fair_celsius: 60\n\
          workers:\n  balancer: round_robin\n\
-         engine:\n  max_num_seqs: 4\n  drain_timeout: 7s\n\
+         engine:\n  max_num_seqs: 4\n  preemption: lowest_priority\n  drain_timeout: 7s\n\
          logging:\n  level: debug\n\
          server:\n  max_connections: 99\n",
     );
@@ -78,6 +78,7 @@ async fn what_can_change_is_in_force_and_the_rest_is_named() {
         "min_wait_ms",
         "max_wait_ms",
         "max_num_seqs",
+        "preemption",
         "thermal.fair_celsius",
         "engine.drain_timeout",
         "logging.level",
@@ -88,7 +89,11 @@ async fn what_can_change_is_in_force_and_the_rest_is_named() {
     let strategy = it.get("/admin/strategy").await;
     assert_eq!((&strategy["name"], &strategy["parameters"]["max_wait_ms"]), (&json!("immediate"), &json!(20)));
     assert_eq!(strategy["parameters"]["min_wait_ms"], 5, "no longer named: the default");
-    assert_eq!(it.get("/admin/policy").await["name"], "latency_first");
+    let policy = it.get("/admin/policy").await;
+    assert_eq!(
+        (&policy["name"], &policy["parameters"]["preemption"]),
+        (&json!("latency_first"), &json!("lowest_priority"))
+    );
     assert_eq!(it.get("/admin/limits").await["parameters"]["max_num_seqs"], 4);
     assert_eq!(it.get("/admin/balancer").await["name"], "round_robin");
     let log = it.server.until_logged("restart_needed", 1).await;

@@ -58,6 +58,7 @@ fn steps() -> [Row; 5] {
             Preemption::ALL.map(|kind| (kind.name(), kind)),
         )
         .flag("preemption")
+        .tuned("policy")
         .help("who gives its blocks back when the KV cache is full"),
         Setting::one_of(
             "engine.speculative",
