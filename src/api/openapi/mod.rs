@@ -63,6 +63,7 @@ pub use page::page;
         document,
         page::page,
         dashboard::page,
+        dashboard::page_below,
         dashboard::file,
         admin::live::stream,
         admin::state::get,

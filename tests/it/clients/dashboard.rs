@@ -152,6 +152,19 @@ async fn the_files_are_there_and_are_not_sent_twice() {
         let again = reqwest::Client::new().get(server.at(&format!("/{part}"))).header("if-none-match", tag);
         assert_eq!(again.send().await.expect("an answer").status(), 304, "{part}");
     }
+    let below = reqwest::get(server.at("/dashboard/")).await.expect("a page");
+    assert_eq!(
+        (below.status().as_u16(), &below.headers()["content-type"]),
+        (200, &"text/html; charset=utf-8".parse().unwrap())
+    );
+    let text = below.text().await.expect("text");
+    let names = |name: &&str| [".js", ".css", ".svg"].iter().any(|end| name.ends_with(end));
+    let parts: Vec<&str> = text.split('"').filter(names).collect();
+    assert!(parts.contains(&"app.js") && parts.contains(&"style.css"), "{parts:?}");
+    for part in parts {
+        let answer = reqwest::get(server.at(&format!("/dashboard/{part}"))).await.expect("an answer");
+        assert_eq!(answer.status(), 200, "{part}");
+    }
     assert_eq!(reqwest::get(server.at("/dashboard/nothing.js")).await.expect("an answer").status(), 404);
 }
 
