@@ -54,7 +54,8 @@ fn beyond(kind: &Kind) -> Vec<String> {
 
 /// The pair, and others without which it would contradict a default.
 fn with_companions(row: &Row, text: &str) -> Vec<Pair> {
-    const ALIKE: [&[&str]; 4] = [
+    const ALIKE: [&[&str]; 5] = [
+        &["batching.min_batch", "batching.max_batch"],
         &["batching.min_batch_size", "batching.max_batch_size"],
         &["batching.min_wait_ms", "batching.max_wait_ms"],
         &["batching.queue_depth_low_threshold", "batching.queue_depth_high_threshold"],

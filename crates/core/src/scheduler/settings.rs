@@ -15,7 +15,7 @@ pub fn settings() -> Vec<Row> {
     order().into_iter().chain(steps()).collect()
 }
 
-fn order() -> [Row; 3] {
+fn order() -> [Row; 5] {
     [
         Setting::one_of(
             "batching.policy",
@@ -29,6 +29,14 @@ fn order() -> [Row; 3] {
             .whole(1..=4_096)
             .tuned("policy")
             .help("decode steps between prefills under throughput_first"),
+        Setting::new("batching.min_batch", |c: &mut Config| &mut c.policy.min_batch)
+            .whole(1..=65_536)
+            .tuned("policy")
+            .help("fewer running sequences of like length are no group: each is one of its own"),
+        Setting::new("batching.max_batch", |c: &mut Config| &mut c.policy.max_batch)
+            .whole(1..=65_536)
+            .tuned("policy")
+            .help("running sequences that a policy puts into one group at most; not less than min_batch"),
         Setting::new("batching.max_stall_ms", |c: &mut Config| &mut c.max_stall)
             .zero_is_off()
             .millis(Micros::ZERO..=Micros::HOUR)
