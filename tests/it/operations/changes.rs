@@ -214,6 +214,19 @@ async fn urgent_requests_go_first_by_field_or_by_header() {
     assert_eq!(bad["error"]["param"], "x-priority");
 }
 
+fn keys(object: &Value) -> Vec<&String> {
+    object.as_object().expect("an object").keys().collect()
+}
+
+/// The example of `forebay_trace` in docs/batching.md.
+fn documented_trace() -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/batching.md");
+    let page = std::fs::read_to_string(path).expect("the page");
+    let mut examples = page.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let example = examples.find(|text| text.contains("\"sequence\"")).expect("an example");
+    serde_json::from_str(example).expect("JSON")
+}
+
 #[tokio::test]
 async fn an_operator_ends_a_request_and_reads_why_others_waited() {
     let server = Server::start(&["--max-num-seqs", "1"]);
@@ -242,6 +255,7 @@ async fn an_operator_ends_a_request_and_reads_why_others_waited() {
     let last = frames.last().expect("a last chunk");
     assert_eq!(last["choices"], json!([]));
     let sequences = last["forebay_trace"].as_array().expect("a trace");
+    assert_eq!(keys(&documented_trace()[0]), keys(&sequences[0]), "as docs/batching.md shows it");
     assert_eq!(sequences.len(), 1);
     let events: Vec<&str> =
         sequences[0]["events"].as_array().expect("events").iter().map(|e| e["what"].as_str().expect("text")).collect();

@@ -32,11 +32,11 @@ fn order() -> [Row; 5] {
         Setting::new("batching.min_batch", |c: &mut Config| &mut c.policy.min_batch)
             .whole(1..=65_536)
             .tuned("policy")
-            .help("fewer running sequences of like length are no group: each is one of its own"),
+            .help("fewer sequences that decode are no group: each is one of its own"),
         Setting::new("batching.max_batch", |c: &mut Config| &mut c.policy.max_batch)
             .whole(1..=65_536)
             .tuned("policy")
-            .help("running sequences that a policy puts into one group at most; not less than min_batch"),
+            .help("sequences that decode in one group at most; not less than min_batch"),
         Setting::new("batching.max_stall_ms", |c: &mut Config| &mut c.max_stall)
             .zero_is_off()
             .millis(Micros::ZERO..=Micros::HOUR)
