@@ -78,6 +78,8 @@ const scenarios = {
     assert.equal(await page.locator(".chart canvas").count(), 6);
     assert.match(await page.locator("#kv-maps canvas").first().getAttribute("aria-label"), /blocks/);
     assert.equal(await page.locator("#workers-table tbody tr").count(), 1);
+    assert.equal(await page.locator("#classes-table tbody tr").count(), 5);
+    assert.ok(await page.locator("#tuning-balancer").isHidden());
     assert.equal(await page.locator("#model").textContent(), "storyteller");
     assert.ok((await page.locator("#tune-strategy option").count()) >= 4);
   },
@@ -99,6 +101,14 @@ const scenarios = {
     });
     await page.waitForSelector(".row[data-state=ended] .phase.decode");
     await page.waitForSelector("#workers-table .state[data-mood=good]");
+    // Each class by itself: times once one of its requests was answered, predictions once a step's cost is known.
+    await page.waitForFunction(() => {
+      const rows = [...document.querySelectorAll("#classes-table tbody tr")];
+      const cells = rows.map((row) => [...row.cells].map((cell) => cell.textContent));
+      const asked = cells.filter(([name]) => name !== "batch");
+      return cells.length === 5 && asked.every(([, , , p50, p99]) => / (µs|ms|s)$/.test(p50) && / (µs|ms|s)$/.test(p99))
+        && asked.some(([, , , , , predicted, off]) => / (µs|ms|s)$/.test(predicted) && / %$/.test(off));
+    });
     await page.evaluate(() => document.querySelector("input[value=ended]").click());
     // Rows move while there is work: the script clicks where a hand would have to aim.
     await page.evaluate(() => document.querySelector(".row[data-state=ended]").click());

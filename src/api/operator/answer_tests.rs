@@ -336,10 +336,11 @@ fn trace() -> Trace {
         priority: Priority::Normal,
         prompt_tokens: 30,
         entries: vec![
-            entry(1_000, Decision::Queued { depth: 2, predicted_ttft: None }),
+            entry(1_000, Decision::Queued { depth: 2, predicted_ttft: Some(Micros(4_200)) }),
             Entry { until: Micros(3_000), times: 3, ..entry(2_000, Decision::Waits(Wait::Seats)) },
             entry(3_000, Decision::Admitted { cached_tokens: 16, miss: None }),
             entry(5_000, Decision::Prefill { from: 16, to: 30 }),
+            entry(5_000, Decision::FirstToken),
             entry(6_000, Decision::Preempted { by: SeqId(9) }),
             entry(9_000, Decision::Ended { how: "stop" }),
         ],

@@ -49,6 +49,7 @@ const PARTS: &[Part] = &[
     part!("charts.js", SCRIPT),
     part!("blocks.js", SCRIPT),
     part!("workers.js", SCRIPT),
+    part!("classes.js", SCRIPT),
     part!("requests.js", SCRIPT),
     part!("tuning.js", SCRIPT),
     part!("advice.js", SCRIPT),
