@@ -127,6 +127,30 @@ const scenarios = {
     await until(page, "Queue depth", "nothing");
   },
 
+  /** Where there are several workers the balancer can be chosen; a parameter that is a name is chosen from its names. */
+  async balances(context) {
+    const page = await open(context);
+    await live(page);
+    const panel = page.locator("#tuning-balancer");
+    await panel.waitFor();
+    await page.waitForSelector("#tune-balancer option", { state: "attached" });
+    await page.waitForFunction(() => /2 of 2 well, prefix aware/.test(document.getElementById("workers-sum").textContent));
+    await page.selectOption("#tune-balancer", "least_loaded");
+    await panel.getByRole("button", { name: "Switch" }).click();
+    await page.waitForFunction(() => /least loaded/.test(document.getElementById("workers-sum").textContent));
+    assert.equal((await admin("balancer")).name, "least_loaded");
+    await fetch(`${base}/admin/balancer/round_robin`, { method: "POST" });
+    await page.waitForFunction(() => document.getElementById("tune-balancer").value === "round_robin");
+
+    const policy = page.locator("#tuning-policy");
+    await policy.locator("summary").click();
+    await policy.locator("select[name=preemption]").selectOption("longest");
+    await policy.getByRole("button", { name: "Save" }).click();
+    await page.waitForSelector("#tuning-said[data-mood=good]");
+    await page.waitForFunction(() => document.getElementById("tuning-said").textContent.startsWith("Saved"));
+    assert.equal((await admin("policy")).parameters.preemption, "longest");
+  },
+
   /** A switch made in the page is seen on /admin, and one made there is seen in the page. */
   async switches(context) {
     const page = await open(context);

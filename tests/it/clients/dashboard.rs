@@ -222,8 +222,13 @@ fn chromium() -> Option<PathBuf> {
 }
 
 fn browse(scenario: &str) {
+    browse_at(scenario, &[]);
+}
+
+/// At a server that is started with `args`.
+fn browse_at(scenario: &str, args: &[&str]) {
     let (Some(modules), Some(chromium)) = (modules(), chromium()) else { return };
-    let server = Server::start(&[]);
+    let server = Server::start(args);
     let done = Command::new("node")
         .arg(root("tests/clients/dashboard.cjs"))
         .args([scenario, &server.url])
@@ -249,6 +254,11 @@ fn numbers_move_under_load() {
 #[test]
 fn a_switch_in_the_page_is_seen_on_admin() {
     browse("switches");
+}
+
+#[test]
+fn several_workers_have_a_balancer_and_parameters_may_be_names() {
+    browse_at("balances", &["--workers", "2"]);
 }
 
 #[test]
