@@ -5,6 +5,7 @@ import { askAgain, follow, forgetKeys, hasDeclined, hasKey, json, onKeyNeeded } 
 import { advice } from "./advice.js";
 import { blocks } from "./blocks.js";
 import { SECONDS, charts } from "./charts.js";
+import { classes } from "./classes.js";
 import { chat } from "./chat.js";
 import { requests } from "./requests.js";
 import { tiles } from "./tiles.js";
@@ -51,7 +52,7 @@ $("keys").addEventListener("click", () => {
   location.reload();
 });
 
-const panels = [tiles($("now")), charts(document.querySelector(".charts")), blocks(), workers(), requests(), tuning(), advice(), chat()];
+const panels = [tiles($("now")), charts(document.querySelector(".charts")), blocks(), workers(), classes(), requests(), tuning(), advice(), chat()];
 const WORDS = { live: "Live", lost: "Disconnected", refused: "Refused" };
 
 /** What the page says about its connection: quietly while all is well, across its width when it is not. */

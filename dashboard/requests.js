@@ -62,8 +62,16 @@ function update(item, request) {
   shown.prompt.title = request.cached_tokens ? `${request.cached_tokens} of them were in the cache` : "";
   put(shown.output, request.max_tokens ? `${count(request.generated_tokens)} / ${count(request.max_tokens)}` : count(request.generated_tokens));
   put(shown.time, duration(request.lasted_us / 1e3));
+  shown.time.title = foretold(request);
   timeline(shown.line, request);
   if (!shown.body.hidden && (changed || (request.state !== "ended" && performance.now() - shown.read > TRACE_EVERY_MS))) detail(item);
+}
+
+/** When the first token was expected, and when it came. */
+function foretold({ predicted_ttft_us: predicted, ttft_us: ttft }) {
+  const came = typeof ttft === "number" ? `first token after ${duration(ttft / 1e3)}` : "";
+  const expected = typeof predicted === "number" ? `predicted ${duration(predicted / 1e3)}` : "";
+  return [came, expected].filter(Boolean).join(", ");
 }
 
 /** A life from its beginning to its end, or to now. */

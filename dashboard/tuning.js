@@ -6,6 +6,7 @@ import { json } from "./server.js";
 const GROUPS = [
   ["strategy", "Strategy", "When a gathered group of requests flows to the scheduler"],
   ["policy", "Policy", "Who computes first in a step"],
+  ["balancer", "Balancer", "Which worker takes a request"],
   ["limits", "Limits", "Seats, tokens in a step, queue"],
 ];
 
@@ -38,6 +39,8 @@ export function tuning() {
       paused = Boolean(engine?.paused);
       put(pause, paused ? "Resume" : "Pause");
       pause.setAttribute("aria-pressed", String(paused));
+      // One worker takes everything, whoever chooses.
+      $("tuning-balancer").hidden = (engine?.workers ?? []).length < 2;
       for (const one of groups) one.inForce(metrics?.[one.name] ?? engine?.[one.name]);
     },
   };
@@ -55,7 +58,7 @@ function group(name, title, about, say, changed) {
   const chooser = h("form", { class: "choose" }, h("label", { for: `tune-${name}` }, title), select, button, current);
   const more = h("details", { class: "more" }, h("summary", {}, name === "limits" ? "Limits" : `Parameters of the ${name}`), h("form", {}, fields, h("div", { class: "actions" }, save)));
   chooser.hidden = name === "limits";
-  $("tuning").append(h("div", { class: "group", title: about }, chooser, more));
+  $("tuning").append(h("div", { class: "group", id: `tuning-${name}`, title: about }, chooser, more));
   let active;
 
   const refresh = () => {
@@ -63,7 +66,8 @@ function group(name, title, about, say, changed) {
     button.disabled = !other;
     put(current, other && active ? `${said(active)} is in force` : "");
   };
-  const dirty = () => [...fields.querySelectorAll("input")].filter((input) => (input.type === "checkbox" ? input.checked !== input.was : input.value !== input.was));
+  const inputs = () => [...fields.querySelectorAll("input, select")];
+  const dirty = () => inputs().filter((input) => (input.type === "checkbox" ? input.checked !== input.was : input.value !== input.was));
   select.addEventListener("change", refresh);
   fields.addEventListener("input", () => (save.disabled = !dirty().length));
   chooser.addEventListener("submit", (event) => {
@@ -72,7 +76,10 @@ function group(name, title, about, say, changed) {
   });
   more.querySelector("form").addEventListener("submit", (event) => {
     event.preventDefault();
-    const value = (input) => (input.type === "checkbox" ? input.checked : Number(input.value));
+    const value = (input) => {
+      if (input.type === "checkbox") return input.checked;
+      return input.tagName === "SELECT" ? input.value : Number(input.value);
+    };
     const parameters = Object.fromEntries(dirty().map((input) => [input.name, value(input)]));
     change({ parameters }, "Saved.");
   });
@@ -80,7 +87,7 @@ function group(name, title, about, say, changed) {
   async function change(body, done) {
     try {
       const answer = await json(`admin/${name}`, { method: "PUT", body });
-      for (const input of fields.querySelectorAll("input")) input.was = undefined;
+      for (const input of inputs()) input.was = undefined;
       await changed();
       say(answer.audited === false ? `${done} The store did not take it down.` : done, "good");
     } catch (error) {
@@ -88,11 +95,14 @@ function group(name, title, about, say, changed) {
     }
   }
 
-  // Kind, ends and help come from the server's table of settings.
+  // Kind, ends, names and help come from the server's table of settings.
   function field(key, value, about = {}) {
     const id = `tune-${name}-${key}`;
     const number = { type: "number", step: about.kind === "whole" ? "1" : "any", min: about.min, max: about.max };
-    const input = h("input", { id, name: key, ...(typeof value === "boolean" ? { type: "checkbox" } : number) });
+    const choice = about.choices?.map((one) => h("option", { value: one }, said(one)));
+    const input = choice
+      ? h("select", { id, name: key }, ...choice)
+      : h("input", { id, name: key, ...(typeof value === "boolean" ? { type: "checkbox" } : number) });
     return h("div", { class: "field", title: about.help }, h("label", { for: id }, said(key)), input);
   }
 
@@ -113,7 +123,7 @@ function group(name, title, about, say, changed) {
       if (fields.children.length !== entries.length) fields.replaceChildren(...entries.map(([key, value]) => field(key, value, known.settings?.[key])));
       const untouched = new Set(dirty().map((input) => input.name));
       entries.forEach(([key, value], at) => {
-        const input = fields.children[at].querySelector("input");
+        const input = fields.children[at].querySelector("input, select");
         // What somebody is writing stays.
         if (untouched.has(key) && input.was !== undefined) return;
         if (input.type === "checkbox") input.checked = input.was = value;

@@ -9,7 +9,7 @@ export function workers() {
       const list = engine?.workers ?? [];
       keyed(body, list, (worker) => worker.id, make, update);
       const well = list.filter((worker) => worker.status !== "unhealthy" && worker.breaker === "closed").length;
-      put($("workers-sum"), list.length ? `${count(well)} of ${count(list.length)} well` : "");
+      put($("workers-sum"), list.length ? `${count(well)} of ${count(list.length)} well${list.length > 1 ? `, ${said(engine.balancer)}` : ""}` : "");
     },
   };
 }

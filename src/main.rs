@@ -22,7 +22,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Command::Health { url } => return forebay::probe::run(&url),
-        Command::Inspect { path, format } => return end(app::inspect(path, format)),
+        Command::Inspect { path, format } => return end(app::inspect(path, format, &loaded.config)),
         Command::Quantize { from, to, kind } => {
             set_threads(app::compute_threads(&loaded.config));
             return end(app::quantize(&from, &to, kind));

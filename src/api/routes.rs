@@ -92,6 +92,7 @@ pub fn plain_routes() -> Vec<(&'static str, MethodRouter<Front>)> {
         ("/openapi.json", get(openapi::document)),
         ("/docs", get(openapi::page)),
         ("/dashboard", get(operator::dashboard::page)),
+        ("/dashboard/", get(operator::dashboard::page_below)),
         ("/dashboard/{file}", get(operator::dashboard::file)),
     ]
 }

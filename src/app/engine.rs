@@ -14,8 +14,9 @@ use forebay_text::{ChatTemplate, Tokenizer};
 use forebay_turn::core;
 
 use super::failure::{Failure, input};
+use super::kv_plan::{self, KvModel, KvPlan};
 use super::loops::{Blueprint, Shared};
-use super::memory::{self, KvNeeds, KvSize};
+use super::memory;
 use super::source;
 use super::threads::compute_threads;
 
@@ -46,17 +47,11 @@ pub struct Served {
 pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
     let loaded = forebay_model::load(&source::resolve(&config.model.reference).map_err(input)?, &config.model.options)
         .map_err(input)?;
-    let context = loaded.max_position_embeddings;
-    let wanted = config.model.options.context.unwrap_or(context).min(context) as usize;
     let only_embeds = loaded.model.spec().only_embeds();
-    // An embedding takes its seat with room for the token that others draw.
-    let spare = usize::from(only_embeds);
-    let kv = kv_size(config, &loaded, wanted + spare)?;
-    let block_size = config.kv_cache.block_size;
-    // A sequence must fit the pool alone, or it could never finish.
-    let max_model_len = wanted.min((kv.num_blocks * block_size).saturating_sub(spare));
-    report(&loaded, &kv, config, max_model_len, wanted);
-    let core = core_config(config, kv.num_blocks, max_model_len + spare, config.scheduler.max_num_batched_tokens);
+    let kv = kv_plan(config, &loaded)?;
+    report(&loaded, &kv);
+    let (num_blocks, block_size, max_model_len) = (kv.size.num_blocks, kv.block_size, kv.max_model_len());
+    let core = core_config(config, num_blocks, max_model_len + kv.spare, config.scheduler.max_num_batched_tokens);
     let core = core::Config { scheduler: scheduler::Config { whole_prompts: only_embeds, ..core.scheduler }, ..core };
     let tokenizer = Arc::new(tokenizer(&loaded)?);
     // A WordPiece tokenizer makes one token of a word that it does not know, however long.
@@ -82,7 +77,7 @@ pub fn start(config: &Config, shared: &Shared) -> Result<Engines, Failure> {
     let prototype = Arc::new(Mutex::new(loaded.model));
     let executor = move || {
         let mut model: Model = prototype.lock().unwrap_or_else(PoisonError::into_inner).replica();
-        model.allocate_kv(kv.num_blocks, block_size).map_err(|error| error.to_string())?;
+        model.allocate_kv(num_blocks, block_size).map_err(|error| error.to_string())?;
         Ok(Forward::new(model))
     };
     let blueprint = Blueprint::new(config, core, shared);
@@ -130,20 +125,18 @@ impl Served {
     }
 }
 
-/// Of one loop: what there is for all is divided evenly.
-fn kv_size(config: &Config, loaded: &LoadedModel, max_model_len: usize) -> Result<KvSize, Failure> {
-    let needs = KvNeeds {
-        bytes_per_token: loaded.model.kv_bytes_per_token(),
-        block_size: config.kv_cache.block_size,
-        max_num_seqs: config.scheduler.max_num_seqs,
-        max_model_len,
-    };
+fn kv_plan(config: &Config, loaded: &LoadedModel) -> Result<KvPlan, Failure> {
     let asked = config.kv_cache.memory_bytes;
     let budget = match loaded.model.device_memory().map_err(input)? {
         Some(room) => memory::device_budget(asked, room).map_err(input)?,
         None => asked.unwrap_or_else(memory::auto_budget),
     };
-    memory::kv_size(&needs, budget / config.workers.count.max(1)).map_err(input)
+    let model = KvModel {
+        spec: loaded.model.spec(),
+        context: loaded.max_position_embeddings,
+        bytes_per_token: loaded.model.kv_bytes_per_token(),
+    };
+    kv_plan::plan(config, &model, budget).map_err(input)
 }
 
 pub fn tokenizer(loaded: &LoadedModel) -> Result<Tokenizer, Failure> {
@@ -170,16 +163,16 @@ pub fn chat_template(loaded: &LoadedModel) -> Result<Option<ChatTemplate>, Failu
 }
 
 /// Said before anything large is allocated, so that the last line before an out-of-memory kill explains it.
-fn report(loaded: &LoadedModel, kv: &KvSize, config: &Config, max_model_len: usize, wanted: usize) {
-    let workers = config.workers.count;
+fn report(loaded: &LoadedModel, kv: &KvPlan) {
+    let max_model_len = kv.max_model_len();
     tracing::info!(
         event = "model_loaded",
         model = loaded.id,
         parameters = loaded.model.spec().parameters(),
-        workers,
-        kv_blocks = kv.num_blocks * workers,
-        kv_tokens = kv.num_blocks * workers * config.kv_cache.block_size,
-        kv_mib = (kv.bytes * workers) >> 20,
+        workers = kv.loops,
+        kv_blocks = kv.size.num_blocks * kv.loops,
+        kv_tokens = kv.tokens(),
+        kv_mib = kv.bytes() >> 20,
         max_model_len,
         "model loaded"
     );
@@ -190,10 +183,10 @@ fn report(loaded: &LoadedModel, kv: &KvSize, config: &Config, max_model_len: usi
             "the device has no kernels for these types of the file; such weights are unpacked and take more memory"
         );
     }
-    if max_model_len < wanted {
+    if max_model_len < kv.wanted {
         tracing::warn!(
             event = "context_limited",
-            wanted,
+            wanted = kv.wanted,
             max_model_len,
             "the KV cache is smaller than the context; raise kv_cache.memory for the whole of it"
         );

@@ -8,16 +8,17 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::failure::{Failure, input};
+use super::kv_plan::{self, KvModel};
 use super::memory;
 use super::source;
-use crate::config::InspectFormat;
+use crate::config::{Config, InspectFormat};
 use forebay_model::{DEFAULT_KV_DTYPE, Format, Inspection};
 
-/// Prints to standard output.
-pub fn inspect(path: PathBuf, format: InspectFormat) -> Result<(), Failure> {
+/// Prints to standard output. Whether the model fits is asked for a server of this configuration.
+pub fn inspect(path: PathBuf, format: InspectFormat, config: &Config) -> Result<(), Failure> {
     let inspection =
         forebay_model::inspect(&source::resolve(&path.to_string_lossy()).map_err(input)?).map_err(input)?;
-    let fit = memory::available_bytes().map(|available| Fit::new(&inspection, available));
+    let fit = memory::available_bytes().map(|available| Fit::new(&inspection, available, config));
     let text = match format {
         InspectFormat::Table => table(&inspection, fit.as_ref()),
         InspectFormat::Json => format!("{:#}\n", object(&inspection, fit.as_ref())),
@@ -26,10 +27,14 @@ pub fn inspect(path: PathBuf, format: InspectFormat) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A model in a line, and whether it fits what is free; `None` where nobody can say, or only a part of its context does.
-pub fn verdict(source: &forebay_model::Source) -> Result<(String, Option<bool>), forebay_model::LoadError> {
+/// The model of a configuration in a line, and whether it fits what is free; `None` where nobody can say, or only a part of its
+/// context does.
+pub fn verdict(
+    source: &forebay_model::Source,
+    config: &Config,
+) -> Result<(String, Option<bool>), forebay_model::LoadError> {
     let inspection = forebay_model::inspect(source)?;
-    let fit = memory::available_bytes().map(|available| Fit::new(&inspection, available));
+    let fit = memory::available_bytes().map(|available| Fit::new(&inspection, available, config));
     let fits = match fit.as_ref().map(|fit| fit.verdict) {
         Some(Verdict::Yes) => Some(true),
         Some(Verdict::No | Verdict::NoWeights) => Some(false),
@@ -44,7 +49,7 @@ pub fn verdict(source: &forebay_model::Source) -> Result<(String, Option<bool>),
 struct Fit {
     available: usize,
     weights: u64,
-    /// Tokens that `kv_cache.memory: auto` has room for once the weights are there.
+    /// Tokens of the KV caches that a server would take once the weights are there.
     kv_tokens: usize,
     verdict: Verdict,
 }
@@ -60,18 +65,24 @@ enum Verdict {
 }
 
 impl Fit {
-    fn new(inspection: &Inspection, available: usize) -> Fit {
+    fn new(inspection: &Inspection, available: usize, config: &Config) -> Fit {
         let spec = &inspection.spec;
         let weights = inspection.weight_bytes();
         let left = (available as u64).saturating_sub(weights) as usize;
-        let kv_tokens = memory::auto_share(left) / spec.kv_bytes_per_token(DEFAULT_KV_DTYPE).max(1);
-        let verdict = match kv_tokens {
-            _ if weights == 0 => Verdict::NoWeights,
-            0 => Verdict::No,
-            tokens if tokens < spec.max_position_embeddings() as usize => Verdict::ShorterContext,
-            _ => Verdict::Yes,
+        let model = KvModel {
+            spec,
+            context: spec.max_position_embeddings(),
+            bytes_per_token: spec.kv_bytes_per_token(config.model.options.kv_dtype.unwrap_or(DEFAULT_KV_DTYPE)),
         };
-        Fit { available, weights, kv_tokens, verdict }
+        let budget = config.kv_cache.memory_bytes.unwrap_or_else(|| memory::auto_share(left));
+        let plan = kv_plan::plan(config, &model, budget).ok().filter(|plan| plan.bytes() <= left);
+        let verdict = match plan {
+            _ if weights == 0 => Verdict::NoWeights,
+            None => Verdict::No,
+            Some(plan) if plan.max_model_len() < plan.wanted => Verdict::ShorterContext,
+            Some(_) => Verdict::Yes,
+        };
+        Fit { available, weights, kv_tokens: plan.map_or(0, |plan| plan.tokens()), verdict }
     }
 }
 
@@ -80,7 +91,9 @@ impl fmt::Display for Fit {
         let (weights, available) = (Bytes(self.weights), Bytes(self.available as u64));
         match self.verdict {
             Verdict::NoWeights => write!(f, "there is nothing to serve: the file holds no weights"),
-            Verdict::No => write!(f, "no: weights of {weights} leave no room for tokens in {available} of free memory"),
+            Verdict::No => {
+                write!(f, "no: beside weights of {weights} the KV cache has no room in {available} of free memory")
+            }
             Verdict::ShorterContext => {
                 write!(f, "partly: weights of {weights} in {available} leave room for {} tokens", self.kv_tokens)
             }
@@ -192,7 +205,7 @@ mod tests {
     #[test]
     fn the_table_says_what_the_files_say() {
         let mut inspection = storyteller();
-        let fit = Fit::new(&inspection, 8 << 30);
+        let fit = Fit::new(&inspection, 8 << 30, &Config::default());
         let shown = table(&inspection, Some(&fit));
         for part in ["storyteller", "LlamaForCausalLM", "safetensors", "BF16", "will it fit   yes: weights of"] {
             assert!(shown.contains(part), "{part} in\n{shown}");
@@ -211,12 +224,26 @@ mod tests {
         let context = inspection.spec.max_position_embeddings();
         let (weights, token) =
             (inspection.weight_bytes() as usize, inspection.spec.kv_bytes_per_token(DEFAULT_KV_DTYPE));
-        let verdict = |available| Fit::new(&inspection, available).verdict;
-        assert_eq!(verdict(weights), Verdict::No);
-        assert_eq!(verdict(weights + 10 * token), Verdict::ShorterContext);
+        let config = Config::default();
+        let block = config.kv_cache.block_size * token;
+        let fit = |available| Fit::new(&inspection, available, &config);
+        assert_eq!(fit(weights).verdict, Verdict::No);
+        assert_eq!(fit(weights + 3 * block).verdict, Verdict::ShorterContext, "a block, of 40 % of what is left");
         let bare = Inspection { types: Vec::new(), format: Format::Gguf, ..storyteller() };
-        assert_eq!(Fit::new(&bare, 8 << 30).verdict, Verdict::NoWeights);
-        assert_eq!(verdict(weights + 3 * context as usize * token), Verdict::Yes);
+        assert_eq!(Fit::new(&bare, 8 << 30, &config).verdict, Verdict::NoWeights);
+        assert_eq!(fit(weights + 3 * context as usize * token).verdict, Verdict::Yes);
+        let seats = config.scheduler.max_num_seqs * context as usize;
+        assert_eq!(fit(8 << 30).kv_tokens, seats, "no more than all seats can use");
+        let asked = |bytes, available| {
+            let mut config = Config::default();
+            config.kv_cache.memory_bytes = Some(bytes);
+            Fit::new(&inspection, available, &config).verdict
+        };
+        let whole = seats * token;
+        assert_eq!(asked(whole, weights + whole), Verdict::Yes);
+        assert_eq!(asked(whole, weights + whole - 1), Verdict::No, "more than there is");
+        assert_eq!(asked(2 * block, weights + whole), Verdict::ShorterContext);
+        assert_eq!(asked(block - 1, weights + whole), Verdict::No, "not one block");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod inspect;
 mod keeper;
 mod keys;
 mod kv_events;
+mod kv_plan;
 mod listeners;
 mod logging;
 mod loops;

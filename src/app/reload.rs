@@ -1,7 +1,7 @@
 //! The configuration, read again: all of what can change while the server runs is put in force, or nothing is.
 //!
 //! ```text
-//! read and check ─ tune every loop at once ─ thermal, log level, drain, access log ─ tell what waits for a restart
+//! read and check ─ tune every loop at once ─ balancer, thermal, log level, drain, access log ─ tell what waits for a restart
 //!     └ refused       └ refused                 cannot fail
 //! ```
 
@@ -91,6 +91,7 @@ impl Reloader {
         let level = self.parts.level.parse(&next.config.logging).map_err(Refused::new)?;
         let (set, beyond) = self.change_set(&next.config);
         let mut changed = self.change(set).await?;
+        changed.extend(self.parts.pool.balance(next.config.workers.balancer));
         // From here on nothing fails.
         let mut restart = beyond;
         for difference in differences {
@@ -132,7 +133,7 @@ impl Reloader {
         }
     }
 
-    /// Files a difference under what it came to. What the loops told of is there already.
+    /// Files a difference under what it came to. What the loops and the pool told of is there already.
     fn report(&self, difference: Difference, changed: &mut Vec<Changed>, restart: &mut Vec<Waits>) {
         let Difference { key, from, to, effect } = difference;
         match effect {

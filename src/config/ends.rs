@@ -54,7 +54,8 @@ fn beyond(kind: &Kind) -> Vec<String> {
 
 /// The pair, and others without which it would contradict a default.
 fn with_companions(row: &Row, text: &str) -> Vec<Pair> {
-    const ALIKE: [&[&str]; 4] = [
+    const ALIKE: [&[&str]; 5] = [
+        &["batching.min_batch", "batching.max_batch"],
         &["batching.min_batch_size", "batching.max_batch_size"],
         &["batching.min_wait_ms", "batching.max_wait_ms"],
         &["batching.queue_depth_low_threshold", "batching.queue_depth_high_threshold"],
@@ -92,6 +93,7 @@ fn wire(kind: &Kind, text: &str) -> Option<Wire> {
             Some(Value::Time(time)) => Some(Wire::Number(time.0 as f64 / 1e3)),
             _ => Some(Wire::Number(-1.0)),
         },
+        Kind::OneOf(_) => Some(Wire::Name(text.to_owned())),
         _ => text.parse().ok().map(Wire::Number),
     }
 }
@@ -101,7 +103,7 @@ fn orders(pairs: &[Pair]) -> Vec<Change> {
     let order = |(key, text): &Pair| {
         let row = find(key)?;
         let group = Group::ALL.into_iter().find(|group| row.effect == Effect::Tuned(group.resource()))?;
-        if matches!(row.kind, Kind::OneOf(_)) {
+        if row.leaf() == group.resource() {
             return Some(Change { group, name: Some(text.clone()), values: Vec::new() });
         }
         Some(Change { group, name: None, values: vec![(row.wire_name(), wire(&row.kind, text)?)] })
@@ -157,9 +159,12 @@ fn what_is_one_step_beyond_is_refused_at_the_start_at_a_reload_and_by_admin_in_t
             };
             said(load(Some(file.path()), BTreeMap::new(), &[]).expect_err(row.key).to_string());
             said(started.again().expect_err(row.key).to_string());
-            let (Effect::Tuned(_), false) = (row.effect, matches!(row.kind, Kind::OneOf(_) | Kind::Bool)) else {
+            let of = |group: &Group| row.effect == Effect::Tuned(group.resource());
+            let parameter =
+                Group::ALL.iter().find(|group| of(group)).is_some_and(|group| row.leaf() != group.resource());
+            if !parameter || row.kind == Kind::Bool {
                 continue;
-            };
+            }
             said(start.changed_by(&orders(&pairs), &start).expect_err(row.key).to_string());
         }
     }

@@ -108,6 +108,8 @@ fn check(config: &mut Config, read: &Reader) -> Result<(), ConfigError> {
     model::check(&config.model, read)?;
     workers::resolve(&mut config.workers, &config.model.reference, read)?;
     config.intake.check().map_err(|(param, message)| read.contradiction("batching", param, message))?;
+    let policy = config.scheduler.policy.check();
+    policy.map_err(|error| read.contradiction("batching", error.param(), error.to_string()))?;
     engine::check_thermal(&config.thermal, read)?;
     kv_events::check(&config.kv_events, config.scheduler.prefix_caching, read)?;
     if config.metrics.retention < config.metrics.interval {

@@ -86,6 +86,7 @@ fn pool() -> [Setting<WorkersConfig>; 4] {
             Balancer::ALL.map(|balancer| (balancer.name(), balancer)),
         )
         .flag("balancer")
+        .tuned("balancer")
         .help("which worker takes a request"),
         Setting::new("health.check_interval", |c: &mut WorkersConfig| &mut c.check_interval)
             .duration(Micros::MILLISECOND..=Micros::HOUR)

@@ -78,6 +78,8 @@ const scenarios = {
     assert.equal(await page.locator(".chart canvas").count(), 6);
     assert.match(await page.locator("#kv-maps canvas").first().getAttribute("aria-label"), /blocks/);
     assert.equal(await page.locator("#workers-table tbody tr").count(), 1);
+    assert.equal(await page.locator("#classes-table tbody tr").count(), 5);
+    assert.ok(await page.locator("#tuning-balancer").isHidden());
     assert.equal(await page.locator("#model").textContent(), "storyteller");
     assert.ok((await page.locator("#tune-strategy option").count()) >= 4);
   },
@@ -99,6 +101,14 @@ const scenarios = {
     });
     await page.waitForSelector(".row[data-state=ended] .phase.decode");
     await page.waitForSelector("#workers-table .state[data-mood=good]");
+    // Each class by itself: times once one of its requests was answered, predictions once a step's cost is known.
+    await page.waitForFunction(() => {
+      const rows = [...document.querySelectorAll("#classes-table tbody tr")];
+      const cells = rows.map((row) => [...row.cells].map((cell) => cell.textContent));
+      const asked = cells.filter(([name]) => name !== "batch");
+      return cells.length === 5 && asked.every(([, , , p50, p99]) => / (µs|ms|s)$/.test(p50) && / (µs|ms|s)$/.test(p99))
+        && asked.some(([, , , , , predicted, off]) => / (µs|ms|s)$/.test(predicted) && / %$/.test(off));
+    });
     await page.evaluate(() => document.querySelector("input[value=ended]").click());
     // Rows move while there is work: the script clicks where a hand would have to aim.
     await page.evaluate(() => document.querySelector(".row[data-state=ended]").click());
@@ -115,6 +125,30 @@ const scenarios = {
     }
     await stop();
     await until(page, "Queue depth", "nothing");
+  },
+
+  /** Where there are several workers the balancer can be chosen; a parameter that is a name is chosen from its names. */
+  async balances(context) {
+    const page = await open(context);
+    await live(page);
+    const panel = page.locator("#tuning-balancer");
+    await panel.waitFor();
+    await page.waitForSelector("#tune-balancer option", { state: "attached" });
+    await page.waitForFunction(() => /2 of 2 well, prefix aware/.test(document.getElementById("workers-sum").textContent));
+    await page.selectOption("#tune-balancer", "least_loaded");
+    await panel.getByRole("button", { name: "Switch" }).click();
+    await page.waitForFunction(() => /least loaded/.test(document.getElementById("workers-sum").textContent));
+    assert.equal((await admin("balancer")).name, "least_loaded");
+    await fetch(`${base}/admin/balancer/round_robin`, { method: "POST" });
+    await page.waitForFunction(() => document.getElementById("tune-balancer").value === "round_robin");
+
+    const policy = page.locator("#tuning-policy");
+    await policy.locator("summary").click();
+    await policy.locator("select[name=preemption]").selectOption("longest");
+    await policy.getByRole("button", { name: "Save" }).click();
+    await page.waitForSelector("#tuning-said[data-mood=good]");
+    await page.waitForFunction(() => document.getElementById("tuning-said").textContent.startsWith("Saved"));
+    assert.equal((await admin("policy")).parameters.preemption, "longest");
   },
 
   /** A switch made in the page is seen on /admin, and one made there is seen in the page. */

@@ -27,13 +27,16 @@ pub enum Group {
     Limits,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The value of a parameter.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Number(f64),
     Bool(bool),
+    /// One of the names that the parameter may have.
+    Name(String),
 }
 
-/// An order of the operator: a name to select, numbers to set, or both.
+/// An order of the operator: a name to select, parameters to set, or both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     pub group: Group,
@@ -74,8 +77,9 @@ impl Value {
             settings::Value::Whole(number) => Value::Number(number as f64),
             settings::Value::Real(number) => Value::Number(number),
             settings::Value::Time(time) => Value::Number(time.0 as f64 / 1e3),
-            // Off is zero; texts and lists are no parameters.
-            settings::Value::Unset | settings::Value::Text(_) | settings::Value::List(_) => Value::Number(0.0),
+            settings::Value::Text(name) => Value::Name(name),
+            // Off is zero; lists are no parameters.
+            settings::Value::Unset | settings::Value::List(_) => Value::Number(0.0),
         }
     }
 }
@@ -85,6 +89,7 @@ impl std::fmt::Display for Value {
         match self {
             Value::Number(number) => number.fmt(f),
             Value::Bool(set) => set.fmt(f),
+            Value::Name(name) => shortened(name).fmt(f),
         }
     }
 }
@@ -113,10 +118,10 @@ impl Group {
         }
     }
 
-    /// Its parameters: all of its settings but the one that is a name.
+    /// Its parameters: all of its settings but the one that is called like the group, which [`Tuning::selected`] tells.
     pub fn parameters(self) -> impl Iterator<Item = &'static Knob> {
         let own = move |knob: &&Knob| knob.effect == Effect::Tuned(self.resource());
-        knobs().iter().filter(own).filter(|knob| !matches!(knob.kind, Kind::OneOf(_)))
+        knobs().iter().filter(own).filter(move |knob| knob.leaf() != self.resource())
     }
 
     pub const fn what(self) -> &'static str {
@@ -172,7 +177,7 @@ impl Tuning {
                 next.select(change.group, name)?;
             }
             for (name, value) in &change.values {
-                next.set(change.group, name, *value, start)?;
+                next.set(change.group, name, value, start)?;
             }
         }
         next.check()?;
@@ -191,7 +196,7 @@ impl Tuning {
         found.ok_or_else(|| unknown(group.what(), name, group.names()))
     }
 
-    fn set(&mut self, group: Group, name: &str, value: Value, start: &Tuning) -> Result<(), RequestError> {
+    fn set(&mut self, group: Group, name: &str, value: &Value, start: &Tuning) -> Result<(), RequestError> {
         let Some(knob) = group.parameters().find(|knob| knob.wire_name() == name) else {
             let valid: Vec<String> = group.parameters().map(Setting::wire_name).collect();
             return Err(RequestError::invalid(
@@ -221,15 +226,17 @@ impl Tuning {
     }
 }
 
-/// Puts a number or a boolean into `tuning` if it is of the knob's kind and within its range, which for some ends where
-/// the engine began. An error says what is allowed.
-fn put(knob: &Knob, tuning: &mut Tuning, value: Value, start: &Tuning) -> Result<(), String> {
-    // Every value has a text, and that it can be refused is the kind's to say.
-    let text = match (&knob.kind, value) {
+/// Puts a value into `tuning` if it is of the knob's kind and within its range, which for some ends where the engine began.
+/// An error says what is allowed.
+fn put(knob: &Knob, tuning: &mut Tuning, value: &Value, start: &Tuning) -> Result<(), String> {
+    let kind = knob.kind_since(start);
+    // Every value has a text, and that it can be refused is the kind's to say. A name that is spelt like a number is none.
+    let text = match (&kind, value) {
+        (Kind::OneOf(_), Value::Name(name)) => name.clone(),
+        (Kind::OneOf(_), _) | (_, Value::Name(_)) => return Err(kind.allowed()),
         (Kind::Duration { .. }, Value::Number(millis)) => format!("{millis}ms"),
         _ => value.to_string(),
     };
-    let kind = knob.kind_since(start);
     kind.parse(&text).ok_or_else(|| kind.allowed())?;
     knob.put(tuning, &text)
 }

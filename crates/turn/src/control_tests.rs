@@ -24,7 +24,7 @@ fn set(group: Group, name: &str, value: Value) -> Result<Tuning, RequestError> {
 }
 
 fn refused_param(group: Group, name: &str, value: Value) -> String {
-    match set(group, name, value) {
+    match set(group, name, value.clone()) {
         Err(RequestError::InvalidValue { param, .. }) => param,
         other => panic!("{name} = {value}: {other:?}"),
     }
@@ -43,17 +43,40 @@ fn every_knob_belongs_to_a_group_that_there_is() {
 #[test]
 fn every_knob_takes_its_own_value_back_and_refuses_nonsense() {
     for (group, name, now) in parameters() {
-        let same = set(group, &name, now).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let same = set(group, &name, now.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(same, start(), "{name}");
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1e300] {
             assert_eq!(refused_param(group, &name, Value::Number(bad)), name);
         }
         let wrong_kind = match now {
             Value::Bool(_) => Value::Number(1.0),
-            Value::Number(_) => Value::Bool(true),
+            Value::Number(_) | Value::Name(_) => Value::Bool(true),
         };
         assert_eq!(refused_param(group, &name, wrong_kind), name);
+        for word in ["", "1", "4", "true", "nonsense"] {
+            assert_eq!(refused_param(group, &name, Value::Name(word.into())), name, "{word}");
+        }
     }
+}
+
+/// A name that the parameter which is called `now` could have instead.
+fn another(group: Group, now: &str) -> String {
+    let choices = group.parameters().filter_map(|knob| knob.kind.names()).find(|names| names.contains(&now));
+    choices.and_then(|names| names.iter().find(|name| **name != now)).expect("a choice has two names").to_string()
+}
+
+#[test]
+fn a_parameter_that_is_a_name_is_changed_beside_the_name_of_its_group() {
+    let values = vec![("preemption".to_owned(), Value::Name("longest".into()))];
+    let change = Change { group: Group::Policy, name: Some("latency_first".into()), values };
+    let (tuning, changed) = start().changed(&change, &start()).unwrap();
+    assert_eq!(tuning.selected(Group::Policy), Some("latency_first"));
+    assert_eq!(tuning.scheduler.preemption, scheduler::Preemption::Longest);
+    let last = changed.last().expect("two changes");
+    assert_eq!((last.what.as_str(), last.from.as_str(), last.to.as_str()), ("preemption", "most_recent", "longest"));
+    let message = set(Group::Policy, "preemption", Value::Name("nobody".repeat(40))).unwrap_err().to_string();
+    assert!(message.contains("one of most_recent, longest, lowest_priority"), "{message}");
+    assert!(message.len() < 200, "what comes from outside is shortened: {message}");
 }
 
 #[test]
@@ -68,9 +91,10 @@ fn every_knob_reads_what_was_set() {
             } else {
                 n / 2.0
             }),
+            Value::Name(name) => Value::Name(another(group, &name)),
         };
         // Beside the knob's own range, waits and depths have an order.
-        let Ok(tuning) = set(group, &name, other) else { continue };
+        let Ok(tuning) = set(group, &name, other.clone()) else { continue };
         assert_eq!(stands(&tuning, group, &name), other, "{name}");
         let mut others = parameters().filter(|(_, known, _)| *known != name);
         assert!(others.all(|(group, known, was)| stands(&tuning, group, &known) == was), "{name} changed another");

@@ -3,8 +3,8 @@
 use forebay_core::intake::{Batch, Intake, LaneOrder, Prices, Situation};
 use forebay_core::report::{Snapshot, Stage};
 use forebay_core::request::{CLASSES, Request, RequestError};
-use forebay_core::scheduler::{PolicyKind, StepLoad};
 use forebay_core::scheduler::thermal::{Change as ThermalChange, Governor, Level, Reading, Thresholds};
+use forebay_core::scheduler::{PolicyKind, StepLoad};
 use forebay_core::units::{Micros, SeqId};
 
 use super::control::{ChangeSet, Changed, Tuning};

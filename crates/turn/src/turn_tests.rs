@@ -40,6 +40,7 @@ struct Loop {
     now: Micros,
     /// By step: which sequences computed how many tokens.
     plans: Vec<Vec<(u64, usize)>>,
+    preempted: Vec<u64>,
     ended: Vec<u64>,
 }
 
@@ -65,6 +66,7 @@ impl Loop {
             core: Some(Core::new(config, Same)),
             now: Micros::ZERO,
             plans: Vec::new(),
+            preempted: Vec::new(),
             ended: Vec::new(),
         }
     }
@@ -90,6 +92,7 @@ impl Loop {
             return false;
         };
         self.plans.push(plan.chunks.iter().map(|chunk| (chunk.seq.0, chunk.tokens.len())).collect());
+        self.preempted.extend(plan.preempted.iter().map(|lost| lost.seq.0));
         self.turn.on_step(&plan, self.now);
         let (mut core, report) = core.execute(plan, self.now);
         self.turn.on_report(&mut core, report, Micros::ZERO);
@@ -198,4 +201,29 @@ fn commands_between_any_two_calls_wait_for_the_core_or_act_on_the_queue_at_once(
     );
     while engine.step() {}
     assert_eq!(engine.ended, [2]);
+}
+
+#[test]
+fn another_choice_of_victims_counts_from_the_next_plan_on() {
+    let first_victim = |preemption: Option<&str>| {
+        let mut engine = Loop::new(4, 1_024);
+        for (seq, prompt) in [(0, 300), (1, 400), (2, 300)] {
+            engine.submit(request(seq, Priority::Normal, prompt, 50));
+        }
+        assert!(engine.step());
+        if let Some(name) = preemption {
+            let values = vec![("preemption".into(), Value::Name(name.into()))];
+            let change = Change { group: Group::Policy, name: None, values };
+            let changed = engine.turn.on_change(&change.into()).expect("a name that there is");
+            assert_eq!((changed[0].what.as_str(), changed[0].to.as_str()), ("preemption", name));
+        }
+        while engine.preempted.is_empty() {
+            assert!(engine.step(), "the pool never ran dry");
+        }
+        let first = engine.preempted[0];
+        while engine.step() {}
+        first
+    };
+    assert_eq!(first_victim(None), 2, "the newest");
+    assert_eq!(first_victim(Some("longest")), 1);
 }

@@ -1,6 +1,7 @@
 //! `GET /dashboard`: a page that shows what `/admin/live` tells, and its parts. All of it is in the binary.
 
 use std::hash::{DefaultHasher, Hasher};
+use std::sync::LazyLock;
 
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
@@ -35,6 +36,8 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 const PAGE: Part = part!("index.html", HTML);
+/// The page under an address that ends with a slash, from where a browser finds its parts without the folder.
+static PAGE_BELOW: LazyLock<String> = LazyLock::new(|| PAGE.text.replace("\"dashboard/", "\""));
 const PARTS: &[Part] = &[
     part!("style.css", CSS),
     part!("icon.svg", "image/svg+xml"),
@@ -46,6 +49,7 @@ const PARTS: &[Part] = &[
     part!("charts.js", SCRIPT),
     part!("blocks.js", SCRIPT),
     part!("workers.js", SCRIPT),
+    part!("classes.js", SCRIPT),
     part!("requests.js", SCRIPT),
     part!("tuning.js", SCRIPT),
     part!("advice.js", SCRIPT),
@@ -58,7 +62,13 @@ const PARTS: &[Part] = &[
 /// The page.
 #[utoipa::path(get, path = "/dashboard", operation_id = "dashboard", tag = "probes", responses((status = 200, description = "A page", body = String, content_type = "text/html"), (status = 304, description = "It is as the browser has it")))]
 pub async fn page(headers: HeaderMap) -> Response {
-    served(&PAGE, &headers)
+    served(PAGE.kind, PAGE.text, &headers)
+}
+
+/// The page, for who ends the address with a slash.
+#[utoipa::path(get, path = "/dashboard/", operation_id = "dashboard_below", tag = "probes", responses((status = 200, description = "A page", body = String, content_type = "text/html"), (status = 304, description = "It is as the browser has it")))]
+pub async fn page_below(headers: HeaderMap) -> Response {
+    served(HTML, &PAGE_BELOW, &headers)
 }
 
 /// A part of the page: script, style, picture.
@@ -67,7 +77,7 @@ pub async fn file(name: Result<Path<String>, PathRejection>, headers: HeaderMap)
     const SHOWN: usize = 60;
     let name = name.map(|Path(name)| name).unwrap_or_default();
     match PARTS.iter().find(|part| part.name == name) {
-        Some(part) => Ok(served(part, &headers)),
+        Some(part) => Ok(served(part.kind, part.text, &headers)),
         None => {
             let shown: String = name.chars().take(SHOWN).collect();
             Err(RequestError::RouteNotFound { path: format!("/dashboard/{shown}") }.into())
@@ -75,18 +85,18 @@ pub async fn file(name: Result<Path<String>, PathRejection>, headers: HeaderMap)
     }
 }
 
-fn served(part: &'static Part, asked: &HeaderMap) -> Response {
-    let tag = tag(part.text);
+fn served(kind: &'static str, text: &'static str, asked: &HeaderMap) -> Response {
+    let tag = tag(text);
     let known = asked.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let fresh = known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag);
     let mut response = match fresh {
         true => StatusCode::NOT_MODIFIED.into_response(),
-        false => part.text.into_response(),
+        false => text.into_response(),
     };
     let mut set = |name: HeaderName, value: &'static str| {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     };
-    set(header::CONTENT_TYPE, part.kind);
+    set(header::CONTENT_TYPE, kind);
     // Asked about each time, so that the page is never a mixture of two versions.
     set(header::CACHE_CONTROL, "no-cache");
     set(header::CONTENT_SECURITY_POLICY, POLICY);
@@ -111,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_page_that_the_browser_has_is_not_sent_again() {
-        let first = served(&PAGE, &HeaderMap::new());
+        let first = served(PAGE.kind, PAGE.text, &HeaderMap::new());
         let tag = first.headers()[header::ETAG].clone();
         assert_eq!(
             (first.status(), &first.headers()[header::CONTENT_TYPE]),
@@ -120,7 +130,7 @@ mod tests {
         let ask = |known: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_NONE_MATCH, HeaderValue::try_from(known).unwrap());
-            served(&PAGE, &headers)
+            served(PAGE.kind, PAGE.text, &headers)
         };
         let again = ask(&format!("\"0\", W/{}", tag.to_str().unwrap()));
         assert_eq!((again.status(), &again.headers()[header::ETAG]), (StatusCode::NOT_MODIFIED, &tag));
@@ -134,6 +144,11 @@ mod tests {
         for source in PAGE.text.split(['"', '\'']).filter(|text| text.starts_with("dashboard/")) {
             let name = source.trim_start_matches("dashboard/");
             assert!(PARTS.iter().any(|part| part.name == name), "{name}");
+        }
+        for source in PAGE_BELOW.split("href=").chain(PAGE_BELOW.split("src=")).skip(1) {
+            let name = source.trim_start_matches('"').split('"').next().unwrap();
+            let known = name.starts_with('#') || PARTS.iter().any(|part| part.name == name);
+            assert!(known || !source.starts_with('"'), "{name}");
         }
         assert!(!PAGE.text.contains("style=") && !PAGE.text.contains("<style") && !PAGE.text.contains("onclick"));
         for part in PARTS.iter().filter(|part| part.kind == SCRIPT) {

@@ -33,6 +33,12 @@ pub struct Measured {
     queue_depth: f64,
     /// From queued to the last token.
     latency: MeasuredTimes,
+    /// The `p50` of `latency`.
+    #[schema(required = true)]
+    latency_p50_ms: Option<f64>,
+    /// The `p99` of `latency`.
+    #[schema(required = true)]
+    latency_p99_ms: Option<f64>,
     /// From queued to the first token.
     ttft: MeasuredTimes,
     /// Between two tokens of a sequence.
@@ -166,10 +172,13 @@ impl Measured {
             if seconds > 0.0 { rounded(now.saturating_sub(then) as f64 / seconds) } else { 0.0 }
         };
         let queued: f64 = levels.queued.iter().map(|one| f64::from(*one)).sum();
+        let latency = MeasuredTimes::of(point.latencies.whole);
         Measured {
             timestamp: rfc3339(point.at_ms),
             queue_depth: rounded(queued),
-            latency: MeasuredTimes::of(point.latencies.whole),
+            latency_p50_ms: latency.p50,
+            latency_p99_ms: latency.p99,
+            latency,
             ttft: MeasuredTimes::of(point.latencies.ttft),
             inter_token: MeasuredTimes::of(point.latencies.inter_token),
             throughput_rps: rate(totals.completed, since.completed),

@@ -119,13 +119,16 @@ mod tests {
         metrics.running([0, 0, 2, 0, 0]);
         metrics.selected("fixed", "fair");
         (0..8).for_each(|_| metrics.first_token(Micros::from_millis(25), None, clock.now()));
-        (0..2).for_each(|_| metrics.finished(FinishReason::Stop, Micros::from_millis(50), clock.now()));
+        let lasted = [50; 19].into_iter().chain([950]);
+        lasted.for_each(|ms| metrics.finished(FinishReason::Stop, Micros::from_millis(ms), clock.now()));
         let told = scene.send(get_request("/metrics/json")).await.json();
         assert_eq!(told["timestamp"], "2023-11-14T22:13:24.000Z");
         assert_eq!((&told["queue_depth"], &told["requests_queued"]), (&json!(1.0), &json!(3)));
         assert_eq!(told["ttft"], json!({"p50": 25.0, "p90": 25.0, "p99": 25.0, "p99_9": 25.0}));
         assert_eq!(told["inter_token"]["p50"], Value::Null);
-        assert_eq!((&told["throughput_rps"], &told["avg_batch_size"]), (&json!(0.5), &json!(3.0)));
+        assert_eq!(told["latency"], json!({"p50": 50.0, "p90": 50.0, "p99": 950.0, "p99_9": 950.0}));
+        assert_eq!((&told["latency_p50_ms"], &told["latency_p99_ms"]), (&json!(50.0), &json!(950.0)));
+        assert_eq!((&told["throughput_rps"], &told["avg_batch_size"]), (&json!(5.0), &json!(3.0)));
         assert_eq!(told["tokens_per_second"], json!({"prompt": 10.0, "generation": 2.0}));
         assert_eq!(told["requests"]["normal"], json!({"queued": 0.0, "running": 2.0}));
         assert_eq!((&told["strategy"], &told["policy"]), (&json!("fixed"), &json!("fair")));

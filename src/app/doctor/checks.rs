@@ -195,7 +195,7 @@ fn model(config: &Config) -> Check {
     {
         return Check::broken(NAME, format!("{}: {error}", path.display()), advice);
     }
-    match inspect::verdict(&source) {
+    match inspect::verdict(&source, config) {
         Ok((found, Some(true))) => Check::fine(NAME, found),
         Ok((found, Some(false))) => Check {
             verdict: Verdict::Broken,

@@ -152,6 +152,19 @@ async fn the_files_are_there_and_are_not_sent_twice() {
         let again = reqwest::Client::new().get(server.at(&format!("/{part}"))).header("if-none-match", tag);
         assert_eq!(again.send().await.expect("an answer").status(), 304, "{part}");
     }
+    let below = reqwest::get(server.at("/dashboard/")).await.expect("a page");
+    assert_eq!(
+        (below.status().as_u16(), &below.headers()["content-type"]),
+        (200, &"text/html; charset=utf-8".parse().unwrap())
+    );
+    let text = below.text().await.expect("text");
+    let names = |name: &&str| [".js", ".css", ".svg"].iter().any(|end| name.ends_with(end));
+    let parts: Vec<&str> = text.split('"').filter(names).collect();
+    assert!(parts.contains(&"app.js") && parts.contains(&"style.css"), "{parts:?}");
+    for part in parts {
+        let answer = reqwest::get(server.at(&format!("/dashboard/{part}"))).await.expect("an answer");
+        assert_eq!(answer.status(), 200, "{part}");
+    }
     assert_eq!(reqwest::get(server.at("/dashboard/nothing.js")).await.expect("an answer").status(), 404);
 }
 
@@ -209,8 +222,13 @@ fn chromium() -> Option<PathBuf> {
 }
 
 fn browse(scenario: &str) {
+    browse_at(scenario, &[]);
+}
+
+/// At a server that is started with `args`.
+fn browse_at(scenario: &str, args: &[&str]) {
     let (Some(modules), Some(chromium)) = (modules(), chromium()) else { return };
-    let server = Server::start(&[]);
+    let server = Server::start(args);
     let done = Command::new("node")
         .arg(root("tests/clients/dashboard.cjs"))
         .args([scenario, &server.url])
@@ -236,6 +254,11 @@ fn numbers_move_under_load() {
 #[test]
 fn a_switch_in_the_page_is_seen_on_admin() {
     browse("switches");
+}
+
+#[test]
+fn several_workers_have_a_balancer_and_parameters_may_be_names() {
+    browse_at("balances", &["--workers", "2"]);
 }
 
 #[test]

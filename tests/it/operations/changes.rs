@@ -214,6 +214,19 @@ async fn urgent_requests_go_first_by_field_or_by_header() {
     assert_eq!(bad["error"]["param"], "x-priority");
 }
 
+fn keys(object: &Value) -> Vec<&String> {
+    object.as_object().expect("an object").keys().collect()
+}
+
+/// The example of `forebay_trace` in docs/batching.md.
+fn documented_trace() -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/batching.md");
+    let page = std::fs::read_to_string(path).expect("the page");
+    let mut examples = page.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let example = examples.find(|text| text.contains("\"sequence\"")).expect("an example");
+    serde_json::from_str(example).expect("JSON")
+}
+
 #[tokio::test]
 async fn an_operator_ends_a_request_and_reads_why_others_waited() {
     let server = Server::start(&["--max-num-seqs", "1"]);
@@ -242,6 +255,7 @@ async fn an_operator_ends_a_request_and_reads_why_others_waited() {
     let last = frames.last().expect("a last chunk");
     assert_eq!(last["choices"], json!([]));
     let sequences = last["forebay_trace"].as_array().expect("a trace");
+    assert_eq!(keys(&documented_trace()[0]), keys(&sequences[0]), "as docs/batching.md shows it");
     assert_eq!(sequences.len(), 1);
     let events: Vec<&str> =
         sequences[0]["events"].as_array().expect("events").iter().map(|e| e["what"].as_str().expect("text")).collect();
@@ -330,6 +344,9 @@ async fn limits_and_parameters_stay_inside_the_envelope() {
         ("/admin/strategy", json!({"name": "fixed", "parameters": {"max_wait_ms": 1e300}}), "max_wait_ms"),
         ("/admin/strategy", json!({"name": 5}), "name"),
         ("/admin/policy", json!({"decode_burst_budget": 0.5}), "decode_burst_budget"),
+        ("/admin/policy", json!({"preemption": "oldest"}), "preemption"),
+        ("/admin/policy", json!({"preemption": 1}), "preemption"),
+        ("/admin/policy", json!({"preemption": ["longest"]}), "preemption"),
     ] {
         let (status, answer) = put(&server, path, body.clone()).await;
         assert_eq!((status, &answer["error"]["param"]), (400, &json!(param)), "{path} {body}");
@@ -354,6 +371,12 @@ async fn limits_and_parameters_stay_inside_the_envelope() {
             {"what": "max_wait_ms", "from": "100", "to": "20"},
         ])
     );
+    let (status, changed) = put(&server, "/admin/policy", json!({"preemption": "longest"})).await;
+    let change = json!([{"what": "preemption", "from": "most_recent", "to": "longest"}]);
+    assert_eq!((status, &changed["changed"], &changed["name"]), (200, &change, &json!("fair")));
+    let policy = get(&server, "/admin/policy").await;
+    assert_eq!(policy["parameters"]["preemption"], "longest");
+    assert_eq!(policy["settings"]["preemption"]["choices"], json!(["most_recent", "longest", "lowest_priority"]));
     let fixed = get(&server, "/admin/strategy/fixed").await;
     assert_eq!((&fixed["active"], &fixed["parameters"]["max_wait_ms"]), (&json!(true), &json!(20)));
     assert_eq!(get(&server, "/admin/strategy/immediate").await["active"], false);

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::support::server::Server;
+
 fn doctor(args: &[&str], store: &str) -> (Option<i32>, String) {
     let output =
         Command::new(env!("CARGO_BIN_EXE_forebay")).arg("doctor").args(args).env("FOREBAY__STORE__URL", store).output();
@@ -93,4 +95,24 @@ fn a_configuration_that_is_wrong_and_a_device_that_is_not_there() {
     let (code, table) = doctor(&["--port", "0", "--device", "cuda:99"], "memory");
     assert_eq!(code, Some(1), "{table}");
     assert!(table.contains("broken   device") && table.contains("→"), "{table}");
+}
+
+/// It once said what free memory could hold, 4,674,082 tokens where the server took 65,536.
+#[tokio::test]
+async fn the_kv_cache_that_is_foretold_is_the_one_that_a_server_takes() {
+    let all: [&[&str]; 4] = [
+        &[],
+        &["--workers", "2", "--max-num-seqs", "5", "--block-size", "48"],
+        &["--max-model-len", "100", "--max-num-seqs", "7", "--kv-dtype", "f32"],
+        &["--kv-memory", "0.002"],
+    ];
+    for args in all {
+        let (code, answer) = asked(&[&["--port", "0"], args].concat(), "memory");
+        assert_eq!(code, Some(0), "{answer:#}");
+        let found = check(&answer, "model")["found"].as_str().expect("text").to_owned();
+        let server = Server::start(args);
+        let loaded = server.until_logged("model_loaded", 1).await;
+        let tokens = loaded[0]["kv_tokens"].as_u64().expect("a number");
+        assert!(found.ends_with(&format!("a KV cache of {tokens} tokens")), "{found}; {loaded:?}");
+    }
 }

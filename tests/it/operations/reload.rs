@@ -59,7 +59,8 @@ async fn what_can_change_is_in_force_and_the_rest_is_named() {
     it.write(
         "batching:\n  strategy: immediate\n  policy: latency_first\n  max_wait_ms: 20\n\
          thermal:\n  fair_celsius: 60\n\
-         engine:\n  max_num_seqs: 4\n  drain_timeout: 7s\n\
+         workers:\n  balancer: round_robin\n\
+         engine:\n  max_num_seqs: 4\n  preemption: lowest_priority\n  drain_timeout: 7s\n\
          logging:\n  level: debug\n\
          server:\n  max_connections: 99\n",
     );
@@ -73,9 +74,11 @@ async fn what_can_change_is_in_force_and_the_rest_is_named() {
     for what in [
         "strategy",
         "policy",
+        "balancer",
         "min_wait_ms",
         "max_wait_ms",
         "max_num_seqs",
+        "preemption",
         "thermal.fair_celsius",
         "engine.drain_timeout",
         "logging.level",
@@ -86,8 +89,13 @@ async fn what_can_change_is_in_force_and_the_rest_is_named() {
     let strategy = it.get("/admin/strategy").await;
     assert_eq!((&strategy["name"], &strategy["parameters"]["max_wait_ms"]), (&json!("immediate"), &json!(20)));
     assert_eq!(strategy["parameters"]["min_wait_ms"], 5, "no longer named: the default");
-    assert_eq!(it.get("/admin/policy").await["name"], "latency_first");
+    let policy = it.get("/admin/policy").await;
+    assert_eq!(
+        (&policy["name"], &policy["parameters"]["preemption"]),
+        (&json!("latency_first"), &json!("lowest_priority"))
+    );
     assert_eq!(it.get("/admin/limits").await["parameters"]["max_num_seqs"], 4);
+    assert_eq!(it.get("/admin/balancer").await["name"], "round_robin");
     let log = it.server.until_logged("restart_needed", 1).await;
     assert_eq!(log[0]["key"], "server.max_connections");
     // At level debug probes are told of, too.
@@ -107,9 +115,11 @@ async fn a_signal_does_the_same_and_overrides_what_admin_changed() {
     let it = start(BEFORE, &[]);
     let (status, _) = post(it.server.at("/admin/strategy/immediate"), json!({})).await;
     assert_eq!(status, 200);
+    assert_eq!(post(it.server.at("/admin/balancer/least_loaded"), json!({})).await.0, 200);
     it.server.signal("HUP");
     it.server.until_logged("reloaded", 1).await;
     assert_eq!(it.get("/admin/strategy").await["name"], "fixed", "as the file has it");
+    assert_eq!(it.get("/admin/balancer").await["name"], "prefix_aware");
     it.write("batching:\n  strategy: nonsense\n");
     it.server.signal("HUP");
     let refused = it.server.until_logged("reload_refused", 1).await;

@@ -476,3 +476,61 @@ async fn loops_and_upstreams_work_side_by_side() {
     let (own, theirs) = (completed(&server).await, completed(&upstream).await);
     assert!(own >= 1.0 && theirs >= 1.0 && own + theirs == 12.0, "{own} and {theirs}");
 }
+
+/// Requests that each worker of a server has answered.
+async fn answered(server: &Server) -> Vec<i64> {
+    let list: Value = reqwest::get(server.at("/admin/workers")).await.expect("workers").json().await.expect("JSON");
+    let workers = list["data"].as_array().expect("a list").iter();
+    workers.map(|worker| worker["requests"]["success"].as_i64().expect("a number")).collect()
+}
+
+#[tokio::test]
+async fn another_balancer_is_in_force_from_the_next_request_on() {
+    let quick = [("FOREBAY__WORKERS__BASE_LATENCY_MS", "1")];
+    let server = Server::start_in(&["--model", "sim", "--workers", "2"], &quick);
+    let alike = async |count: usize| {
+        for _ in 0..count {
+            let body = json!({"prompt": vec![17; 64], "max_tokens": 1});
+            assert_eq!(post(server.at("/v1/completions"), body).await.0, 200);
+        }
+    };
+    let read = async |path: &str| -> (u16, Value) {
+        let answer = reqwest::get(server.at(path)).await.expect("an answer");
+        (answer.status().as_u16(), answer.json().await.expect("JSON"))
+    };
+    assert_eq!(read("/admin/balancer").await.1["name"], "prefix_aware");
+    alike(6).await;
+    let mut taken = answered(&server).await;
+    taken.sort_unstable();
+    assert_eq!(taken, [0, 6], "who has seen the prompt takes it again");
+    let (status, told) = post(server.at("/admin/balancer/Round_Robin"), json!({})).await;
+    let change = json!([{"what": "balancer", "from": "prefix_aware", "to": "round_robin"}]);
+    assert_eq!((status, &told["name"], &told["changed"]), (200, &json!("round_robin"), &change));
+    assert_eq!(read("/admin/state").await.1["balancer"], "round_robin");
+    assert_eq!(read("/admin/balancer/round_robin").await.1["active"], true);
+    let before = answered(&server).await;
+    alike(6).await;
+    let after = answered(&server).await;
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [3, 3], "in turn");
+    let again = post(server.at("/admin/balancer/round_robin"), json!({})).await.1;
+    assert_eq!(again["changed"], json!([]), "it was in force");
+    let put = reqwest::Client::new().put(server.at("/admin/balancer"));
+    let put = put.json(&json!({"name": "least_loaded"})).send().await.expect("an answer");
+    assert_eq!(put.status(), 200);
+    for (status, error) in
+        [post(server.at("/admin/balancer/best"), json!({})).await, read("/admin/balancer/best").await]
+    {
+        let message = error["error"]["message"].as_str().expect("a message");
+        assert_eq!(status, 404, "{message}");
+        for name in ["round_robin", "least_loaded", "power_of_two", "prefix_aware"] {
+            assert!(message.contains(name), "{message}");
+        }
+    }
+    let audit = read("/admin/audit").await.1;
+    let changes: Vec<&Value> = audit["data"].as_array().expect("a list").iter().map(|entry| &entry["to"]).collect();
+    assert_eq!(changes, ["least_loaded", "round_robin"], "{audit}");
+    let page = reqwest::Client::new().post(server.at("/admin/balancer/round_robin"));
+    let page = page.header("origin", "http://evil.example").send().await.expect("an answer");
+    assert_eq!(page.status(), 403);
+    assert_eq!(read("/admin/balancer").await.1["name"], "least_loaded");
+}

@@ -213,7 +213,8 @@ impl Lanes {
         }
         if choice.order == LaneOrder::Promise {
             let kept = classes().find_map(|class| {
-                let late = || self.of_class(class, choice, LaneOrder::Arrival).filter(|_| class <= Priority::High.index());
+                let late =
+                    || self.of_class(class, choice, LaneOrder::Arrival).filter(|_| class <= Priority::High.index());
                 self.of_class(class, choice, LaneOrder::Promise).or_else(late)
             });
             return kept.or_else(|| classes().find_map(|class| self.of_class(class, choice, LaneOrder::Arrival)));

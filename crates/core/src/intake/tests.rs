@@ -75,7 +75,9 @@ fn check(config: Config, script: &str, expected: &str) {
         match verb {
             "+" => group().for_each(|one| said.extend(intake.push_group(vec![one], now).err().map(|_| "full".into()))),
             "++" => said.extend(intake.push_group(group().collect(), now).err().map(|_| "full".into())),
-            "run" | "idle" => said.push(intake.release(&situation(verb == "idle"), |_| 0).map_or("-".into(), |b| told(&b))),
+            "run" | "idle" => {
+                said.push(intake.release(&situation(verb == "idle"), |_| 0).map_or("-".into(), |b| told(&b)))
+            }
             "out" => intake.generated(SeqId(numbers[0]), numbers[1] as usize),
             "end" => intake.ended(SeqId(numbers[0])),
             "cancel" => said.push(format!("{}", intake.cancel(SeqId(numbers[0])))),

@@ -92,7 +92,9 @@ impl Planner<'_> {
         let own = &tokens[..tokens.len() - 1];
         let leads = |running: &&Running| {
             let other = running.request();
-            running.shares_prefix() && other.priority() <= request.priority() && other.cache_salt() == request.cache_salt()
+            running.shares_prefix()
+                && other.priority() <= request.priority()
+                && other.cache_salt() == request.cache_salt()
         };
         self.queues.running.iter().filter(leads).any(|running| {
             let common = own.iter().zip(running.tokens()).take_while(|(mine, theirs)| mine == theirs).count();

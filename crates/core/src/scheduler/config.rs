@@ -4,8 +4,8 @@ use crate::slo::Slo;
 use crate::units::Micros;
 
 use super::lookup::Speculative;
-use super::policy::{PolicyConfig, PolicyKind};
 use super::policy::thermal::Level;
+use super::policy::{PolicyConfig, PolicyKind};
 use super::preempt::Preemption;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,8 @@ impl Config {
     /// and comes down to `max_stall` as more would wait for each prompt: what a prompt gains is then less than they lose. `slo`
     /// goes by what is promised.
     pub fn stall_limit(&self, decoding: usize, itl: Option<Micros>) -> Option<Micros> {
-        let times = |factor: u64, of: u64| self.max_stall.map(|stall| Micros(stall.0.saturating_mul(factor) / of.max(1)));
+        let times =
+            |factor: u64, of: u64| self.max_stall.map(|stall| Micros(stall.0.saturating_mul(factor) / of.max(1)));
         match self.policy.kind {
             PolicyKind::Fair => self.max_stall,
             PolicyKind::LatencyFirst => {

@@ -58,15 +58,15 @@ impl Planner<'_> {
 
     /// Class by class: prompts under way in the policy's order, then those that wait.
     fn prompts(&mut self, turn: &SchedulingPlan) -> Option<Wait> {
-        if turn.prefill_ids.is_empty() && self.queues.waiting.iter().all(|w| w.request().priority() != Priority::Batch) {
+        if turn.prefill_ids.is_empty() && self.queues.waiting.iter().all(|w| w.request().priority() != Priority::Batch)
+        {
             let waits = self.queues.running.iter().any(|r| !r.is_decoding()) || !self.queues.waiting.is_empty();
             return waits.then_some(Wait::DecodeBurst);
         }
         let mut wait = None;
         for class in Priority::ALL {
-            let of_class = |seq: &&SeqId| {
-                self.queues.find(**seq).is_some_and(|running| running.request().priority() == class)
-            };
+            let of_class =
+                |seq: &&SeqId| self.queues.find(**seq).is_some_and(|running| running.request().priority() == class);
             let under_way: Vec<SeqId> = turn.prefill_ids.iter().filter(of_class).copied().collect();
             self.extend_prompts(under_way.into_iter());
             wait = self.admit(class);

@@ -272,7 +272,14 @@ fn the_state_can_be_read() {
         .map(|view| (view.seq.0, view.stage, view.computed_tokens, view.generated_tokens, view.blocks))
         .collect();
     assert_eq!(stages, [(0, Stage::Decode, 3, 1, 1), (1, Stage::Prefill, 5, 0, 3), (2, Stage::Waiting, 0, 0, 0)]);
-    let backlog = Backlog { prefill_tokens: 4 + 5, prompts: 2, decoding: 1, context_tokens: 4, waiting: 1, prefill: [0, 0, 9, 9, 9] };
+    let backlog = Backlog {
+        prefill_tokens: 4 + 5,
+        prompts: 2,
+        decoding: 1,
+        context_tokens: 4,
+        waiting: 1,
+        prefill: [0, 0, 9, 9, 9],
+    };
     assert_eq!(scheduler.backlog(), backlog);
     assert!(scheduler.overdue(Micros(u64::MAX)).is_empty(), "none has a deadline");
     scheduler.submit(request_by(3, &job(2, 4, 0), Some(50)));

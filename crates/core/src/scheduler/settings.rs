@@ -15,7 +15,7 @@ pub fn settings() -> Vec<Row> {
     order().into_iter().chain(promises()).chain(steps()).collect()
 }
 
-fn order() -> [Row; 3] {
+fn order() -> [Row; 5] {
     [
         Setting::one_of(
             "batching.policy",
@@ -29,6 +29,14 @@ fn order() -> [Row; 3] {
             .whole(1..=4_096)
             .tuned("policy")
             .help("decode steps for which throughput_first puts prompts off at most"),
+        Setting::new("batching.min_batch", |c: &mut Config| &mut c.policy.min_batch)
+            .whole(1..=65_536)
+            .tuned("policy")
+            .help("fewer sequences that decode are no group: each is one of its own"),
+        Setting::new("batching.max_batch", |c: &mut Config| &mut c.policy.max_batch)
+            .whole(1..=65_536)
+            .tuned("policy")
+            .help("sequences that decode in one group at most; not less than min_batch"),
         Setting::new("batching.max_stall_ms", |c: &mut Config| &mut c.max_stall)
             .zero_is_off()
             .millis(Micros::ZERO..=Micros::HOUR)
@@ -56,9 +64,9 @@ fn promises() -> Vec<Row> {
     let itl = itl.map(|row| row.help("mean time between two tokens that the policy slo promises to this class"));
     let rows = ttft.into_iter().zip(itl).flat_map(|(ttft, itl)| [ttft, itl]);
     let millis = |row: Row| row.millis(Micros::MILLISECOND..=Micros::HOUR).tuned("policy");
-    let refuses = Setting::new("batching.slo_refuse", |c: &mut Config| &mut c.slo.refuses)
-        .tuned("policy")
-        .help("under slo, a request whose promise cannot be kept gets 429 at once; else it is served as well as it goes");
+    let refuses = Setting::new("batching.slo_refuse", |c: &mut Config| &mut c.slo.refuses).tuned("policy").help(
+        "under slo, a request whose promise cannot be kept gets 429 at once; else it is served as well as it goes",
+    );
     rows.map(millis).chain([refuses]).collect()
 }
 
@@ -82,6 +90,7 @@ fn steps() -> [Row; 5] {
             Preemption::ALL.map(|kind| (kind.name(), kind)),
         )
         .flag("preemption")
+        .tuned("policy")
         .help("who gives its blocks back when the KV cache is full"),
         Setting::one_of(
             "engine.speculative",

@@ -7,8 +7,8 @@ use super::tests::*;
 use super::*;
 use crate::kv::BlockPool;
 use crate::request::Event;
-use crate::step::{Sampled, StepOutput};
 use crate::request::Priority;
+use crate::step::{Sampled, StepOutput};
 use crate::units::{Micros, SeqId};
 
 const MAX_STALL: Micros = Micros::from_millis(50);
@@ -161,7 +161,8 @@ fn a_hiccup_of_the_machine_does_not_outlast_itself() {
 fn prompts_first_only_until_a_stream_is_late() {
     // 16 tokens per step are steps of 5 ms, and the prompt wants them all.
     let limit = Micros::from_millis(25);
-    let config = Config { max_num_seqs: 8, max_num_batched_tokens: 16, ..config(PolicyKind::LatencyFirst, Some(limit)) };
+    let config =
+        Config { max_num_seqs: 8, max_num_batched_tokens: 16, ..config(PolicyKind::LatencyFirst, Some(limit)) };
     let held = attack(config, 4, &[2_000], |_| 1.0);
     assert!(held.worst_gap <= limit, "{:?}", held.worst_gap);
     assert!(held.worst_gap > Micros::from_millis(15), "the prompt went first: {:?}", held.worst_gap);

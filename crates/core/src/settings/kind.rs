@@ -118,6 +118,11 @@ impl Kind {
         }
     }
 
+    /// The names of a choice; `None` of every other kind.
+    pub fn names(&self) -> Option<&[&'static str]> {
+        if let Kind::OneOf(names) = self { Some(names) } else { None }
+    }
+
     /// The same kind, ending at `end` where it is a whole number that could be greater.
     pub fn up_to(&self, end: &Value) -> Kind {
         match (self, end) {

@@ -26,6 +26,10 @@ impl Balancer {
             Balancer::PrefixAware => "prefix_aware",
         }
     }
+
+    pub fn from_name(name: &str) -> Option<Balancer> {
+        Balancer::ALL.into_iter().find(|balancer| balancer.name().eq_ignore_ascii_case(name))
+    }
 }
 
 /// A worker that could take the request.

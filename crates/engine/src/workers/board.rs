@@ -90,6 +90,15 @@ impl Board {
         Board { balancer, places: (0..workers).map(place).collect(), turn: 0, changes: Vec::new() }
     }
 
+    pub fn balancer(&self) -> Balancer {
+        self.balancer
+    }
+
+    /// Chooses by another balancer from the next request on, and returns the one before. Loads, caches and turns stay.
+    pub fn set_balancer(&mut self, balancer: Balancer) -> Balancer {
+        std::mem::replace(&mut self.balancer, balancer)
+    }
+
     /// Finds a worker; the request is under way there until [`Board::give_back`].
     pub fn take(&mut self, want: &Want, now: Micros) -> Result<(usize, Ticket), Refusal> {
         let fit = |(worker, place): (usize, &Place)| {
@@ -293,6 +302,27 @@ mod tests {
             worker
         };
         assert_eq!([turn(), turn(), turn(), turn()], [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn another_balancer_counts_from_the_next_choice_on_and_knows_what_the_one_before_saw() {
+        let mut board = board(3, Balancer::PrefixAware);
+        let chain = Chain::of_tokens("", &[7; 64]);
+        let next = |board: &mut Board| {
+            let want = Want { sequences: 1, chain: &chain, among: &|_| true, dice: 0 };
+            let (worker, _) = board.take(&want, Micros(0)).unwrap();
+            board.give_back(worker, 1, Micros(0));
+            worker
+        };
+        assert_eq!([next(&mut board), next(&mut board)], [0, 0], "its cache");
+        assert_eq!(board.set_balancer(Balancer::RoundRobin), Balancer::PrefixAware);
+        assert_eq!([next(&mut board), next(&mut board), next(&mut board)], [2, 0, 1], "in turn");
+        assert_eq!(board.set_balancer(Balancer::LeastLoaded), Balancer::RoundRobin);
+        let want = Want { sequences: 5, chain: &chain, among: &|_| true, dice: 0 };
+        let (loaded, _) = board.take(&want, Micros(0)).unwrap();
+        let others = [next(&mut board), next(&mut board), next(&mut board)];
+        assert!(!others.contains(&loaded), "{loaded} has more under way than {others:?}");
+        assert_eq!(board.balancer(), Balancer::LeastLoaded);
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 use futures_util::future::join_all;
 
+use super::balance::Balancer;
 use super::local::lock;
 use super::merge;
 use super::pool::Pool;
@@ -78,6 +79,14 @@ impl Pool {
         let changed = self.ask(|engine| change(engine, set.clone())).await?;
         lock(&self.0.orders).note(&set);
         Ok(changed.into_iter().next().unwrap_or_default())
+    }
+
+    /// Who takes the requests to come is chosen so from now on; `None` where it was chosen so before. What is under way stays
+    /// where it is.
+    pub fn balance(&self, balancer: Balancer) -> Option<Changed> {
+        let before = self.board(|board| board.set_balancer(balancer));
+        let changed = || Changed { what: "balancer".into(), from: before.name().into(), to: balancer.name().into() };
+        (before != balancer).then(changed)
     }
 
     pub async fn pause(&self) -> Result<(), RequestError> {

@@ -40,6 +40,7 @@ pub(super) struct Shared {
 
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
+    /// At the start; [`Pool::balance`] chooses another.
     pub balancer: Balancer,
     pub breaker: BreakerConfig,
     /// A loop whose step runs for longer counts as hung.
@@ -247,6 +248,11 @@ impl Pool {
             Pulse::Computing(age) => Err(Unready::Stalled(age)),
             Pulse::Ended => Err(Unready::Stopped),
         }
+    }
+
+    /// How a worker is chosen for the next request.
+    pub fn balancer(&self) -> Balancer {
+        lock(&self.0.board).balancer()
     }
 
     /// Whether anybody could take a request.

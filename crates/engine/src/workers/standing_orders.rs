@@ -27,8 +27,8 @@ impl Orders {
         for (name, value) in &change.values {
             let of_name = |(other, _): &&mut (String, Value)| other == name;
             match known.values.iter_mut().find(of_name) {
-                Some(known) => known.1 = *value,
-                None => known.values.push((name.clone(), *value)),
+                Some(known) => known.1 = value.clone(),
+                None => known.values.push((name.clone(), value.clone())),
             }
         }
     }

@@ -100,7 +100,8 @@ fn parse(group: Group, mut object: Map<String, Value>) -> Result<Change, Request
             Value::Bool(set) => control::Value::Bool(set),
             // JSON has no NaN; what overflows is infinite, and outside every range.
             Value::Number(number) => control::Value::Number(number.as_f64().unwrap_or(f64::NAN)),
-            _ => return Err(RequestError::invalid(key, "must be a number or a boolean")),
+            Value::String(name) => control::Value::Name(name),
+            _ => return Err(RequestError::invalid(key, "must be a number, a boolean or a name")),
         };
         values.push((key, value));
     }
@@ -116,12 +117,13 @@ fn shown(stats: &EngineStats, group: Group) -> Control {
     Control { parameters, settings: settings(stats, group), name, available, audited: None, changed: None }
 }
 
-/// What a form needs to know of each parameter: its kind, its ends and its help.
+/// What a form needs to know of each parameter: its kind, its ends or names, and its help.
 fn settings(stats: &EngineStats, group: Group) -> ControlSettings {
     let one = |knob: &control::Knob| {
         let kind = knob.kind_since(&stats.start);
         let (min, max) = kind.bounds().map(|(min, max)| (number(min), number(max))).unzip();
-        (knob.wire_name(), ControlSetting { kind: kind.name(), help: knob.help, min, max })
+        let choices = kind.names().map(<[_]>::to_vec);
+        (knob.wire_name(), ControlSetting { kind: kind.name(), help: knob.help, min, max, choices })
     };
     group.parameters().map(one).collect()
 }
@@ -240,7 +242,7 @@ pub async fn reset_stats(Extract(state): Extract<Front>, Extension(Actor(actor))
 pub struct ControlChange {
     /// Not for limits.
     name: Option<String>,
-    /// Numbers and booleans.
+    /// Numbers, booleans and names.
     parameters: Option<BTreeMap<String, Value>>,
 }
 

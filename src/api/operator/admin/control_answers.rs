@@ -37,15 +37,15 @@ pub struct ControlName {
     pub parameters: Parameters,
 }
 
-/// By name: numbers and booleans.
+/// By name: numbers, booleans and names.
 pub type Parameters = Ordered<Parameter>;
 
 pub type ControlSettings = Ordered<ControlSetting>;
 
-/// The kind of a parameter, its ends and its help.
+/// The kind of a parameter, its ends or names, and its help.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ControlSetting {
-    /// `bool`, `whole`, `number` or `milliseconds`.
+    /// `bool`, `whole`, `number`, `milliseconds` or `choice`.
     pub kind: &'static str,
     pub help: &'static str,
     /// Of numbers.
@@ -56,6 +56,9 @@ pub struct ControlSetting {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub max: Option<Parameter>,
+    /// Of a choice: its names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choices: Option<Vec<&'static str>>,
 }
 
 /// The value of a parameter.
@@ -66,6 +69,7 @@ pub enum Parameter {
     /// Written without a fraction.
     Whole(i64),
     Number(f64),
+    Name(String),
 }
 
 impl From<control::Value> for Parameter {
@@ -74,6 +78,7 @@ impl From<control::Value> for Parameter {
             control::Value::Bool(set) => Parameter::Bool(set),
             control::Value::Number(number) if number.fract() == 0.0 => Parameter::Whole(number as i64),
             control::Value::Number(number) => Parameter::Number(number),
+            control::Value::Name(name) => Parameter::Name(name),
         }
     }
 }

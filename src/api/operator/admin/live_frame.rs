@@ -8,6 +8,7 @@ use super::requests::LiveSequence;
 use super::state::AdminState;
 use crate::api::operator::measured::Measures;
 use forebay_core::report::Decision;
+use forebay_core::units::Micros;
 use forebay_engine::phases::{Phase, phases};
 use forebay_engine::stats::Recent;
 use forebay_engine::trace::{Entry, Trace};
@@ -41,6 +42,12 @@ pub struct Timeline {
     lasted_us: Option<u64>,
     #[schema(required = true)]
     cached_tokens: Option<usize>,
+    /// From queued to the first token, as it was predicted when it was queued; `null` before a step's cost is known.
+    #[schema(required = true)]
+    predicted_ttft_us: Option<u64>,
+    /// The same, as it came; `null` before.
+    #[schema(required = true)]
+    ttft_us: Option<u64>,
     preemptions: usize,
     /// Each an array: what it was spent on, from when and until when since the request was received, and what it waited for.
     #[schema(value_type = Vec<Vec<Value>>)]
@@ -78,6 +85,8 @@ impl Timeline {
             received_ago_us: recent.now.since(trace.origin.received).0,
             lasted_us: spans.last().map(|span| span.until.0),
             cached_tokens: trace.entries.iter().find_map(cached_tokens),
+            predicted_ttft_us: trace.entries.iter().find_map(predicted_ttft).map(|predicted| predicted.0),
+            ttft_us: ttft(trace).map(|ttft| ttft.0),
             preemptions: trace.entries.iter().filter(preempted).count(),
             phases: spans.into_iter().map(phase).collect(),
         }
@@ -96,6 +105,19 @@ fn cached_tokens(entry: &Entry) -> Option<usize> {
         Decision::Admitted { cached_tokens, .. } => Some(cached_tokens),
         _ => None,
     }
+}
+
+fn predicted_ttft(entry: &Entry) -> Option<Micros> {
+    match entry.decision {
+        Decision::Queued { predicted_ttft, .. } => predicted_ttft,
+        _ => None,
+    }
+}
+
+fn ttft(trace: &Trace) -> Option<Micros> {
+    let at = |wanted: fn(&Decision) -> bool| trace.entries.iter().find(|entry| wanted(&entry.decision)).map(|e| e.at);
+    let queued = at(|decision| matches!(decision, Decision::Queued { .. }))?;
+    Some(at(|decision| matches!(decision, Decision::FirstToken))?.since(queued))
 }
 
 fn phase(span: Phase) -> (&'static str, u64, u64, Option<String>) {

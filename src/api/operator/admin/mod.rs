@@ -5,6 +5,7 @@
 //! audience.rs  for whom these routes answer
 //! advice.rs    what a step costs, recommendations, strategies on trial (canary.rs); advice_answers.rs  what they answer
 //! control.rs   strategy, policy, limits, thermal level, pause, resume, drain; control_answers.rs  what they answer
+//! balancer.rs  how a worker is chosen for a request
 //! state.rs     engines and workers in numbers
 //! audit.rs     who changed what, from and to what
 //! reload.rs    the configuration, read again (reloading.rs: by whom)
@@ -18,6 +19,7 @@ pub mod advice;
 mod advice_answers;
 pub mod audience;
 pub mod audit;
+pub mod balancer;
 pub mod block_map;
 pub mod canary;
 pub mod control;
@@ -48,6 +50,8 @@ pub fn routes() -> Vec<(String, MethodRouter<Front>)> {
         ("/workers", get(state::list)),
         ("/audit", get(audit::list)),
         ("/limits", tuned(Group::Limits)),
+        ("/balancer", get(balancer::get).put(balancer::put)),
+        ("/balancer/{name}", get(balancer::one).post(balancer::select)),
         ("/thermal", get(control::thermal).put(control::put_thermal)),
         ("/thermal/{level}", get(control::thermal_level).post(control::force_thermal)),
         ("/cost", get(advice::cost)),

@@ -40,6 +40,8 @@ pub struct AdminState {
     #[serde(flatten)]
     #[schema(value_type = EngineNumbers)]
     engines: Option<EngineNumbers>,
+    /// How a worker is chosen for a request.
+    balancer: &'static str,
     workers: Vec<Worker>,
 }
 
@@ -50,12 +52,12 @@ impl AdminState {
             Err(RequestError::EngineStopped) if !front.workers.has_engines() => None,
             stats => Some(EngineNumbers::of(&stats?)),
         };
-        Ok(AdminState { engines, workers: workers(front) })
+        Ok(AdminState { engines, ..AdminState::of_workers(front) })
     }
 
     /// Only the workers, of whom no engine needs to be asked.
     pub fn of_workers(front: &Front) -> AdminState {
-        AdminState { engines: None, workers: workers(front) }
+        AdminState { engines: None, balancer: front.workers.balancer().name(), workers: workers(front) }
     }
 }
 

@@ -98,7 +98,11 @@ fn throughput_batches_all() {
     assert_eq!(ids(&plan.decode_ids), [2, 3, 1], "longest first");
     assert_eq!(plan.batch_groups.len(), 1);
     assert_eq!(plan.batch_groups[0].session_ids, plan.decode_ids);
-    assert_eq!(throughput.tick(&[decoding(1, 2), decoding(2, 8)], room(1), &Slo::default(), Micros(0)).batch_groups[0].session_ids, [SeqId(2)]);
+    assert_eq!(
+        throughput.tick(&[decoding(1, 2), decoding(2, 8)], room(1), &Slo::default(), Micros(0)).batch_groups[0]
+            .session_ids,
+        [SeqId(2)]
+    );
 }
 
 #[test]
