@@ -1,12 +1,13 @@
-//! What `docs/strategies.md` claims of `cost_aware`, in virtual time: the same seeds, the same numbers on every machine.
+//! What docs/strategies.md and docs/batching.md claim of strategies and policies, in virtual time: the same seeds, the same numbers on every machine.
 
 use std::collections::BTreeMap;
 
-use super::measure::Slo;
+use super::measure::{Measured, Record, Slo};
 use super::scenario::Scenario;
 use super::simulate::{simulate, tests::setup};
 use forebay_core::intake::StrategyKind;
 use forebay_core::request::Priority;
+use forebay_core::scheduler::{self, PolicyKind};
 
 /// p99 TTFT in ms and requests per second of a scenario at 70 % load, over all its runs.
 fn measured(scenario: &Scenario, strategy: StrategyKind, seeds: std::ops::Range<u64>) -> (f64, f64) {
@@ -54,5 +55,57 @@ fn the_gate_changes_no_order() {
     for pair in measured.records.windows(2).filter(|pair| pair[0].priority == Priority::Normal) {
         let late = pair[0].first_token.unwrap().since(pair[1].first_token.unwrap());
         assert!(late == forebay_core::units::Micros::ZERO || pair[1].sent.since(pair[0].sent) < longest_step);
+    }
+}
+
+/// A scenario at 1.2 times capacity under a policy, two seeds.
+fn saturated(scenario: &Scenario, policy: PolicyKind) -> Measured {
+    let mut setup = setup().for_lengths(scenario.longest());
+    setup.scheduler.max_stall = scheduler::Config::default().max_stall;
+    setup.scheduler.policy.kind = policy;
+    let scenario = scenario.scaled(scenario.factor(1.2, &setup.cost, &setup.capacity()));
+    let classes: Vec<String> = scenario.classes.iter().map(|class| class.name.clone()).collect();
+    let mut all = simulate(&setup, &classes, &scenario.arrivals(0), 0, &mut |_| ());
+    all.append(simulate(&setup, &classes, &scenario.arrivals(1), 1, &mut |_| ()));
+    all
+}
+
+/// Requests that were served as the default promises say.
+fn kept(measured: &Measured) -> usize {
+    let promises = forebay_core::slo::Slo::default();
+    let keeps = |record: &&Record| {
+        let promise = promises.promise(record.priority).expect("no batches here");
+        let ttft = record.ttft_ms().is_some_and(|ttft| ttft <= promise.ttft.0 as f64 / 1e3);
+        ttft && record.tpot_ms().is_none_or(|tpot| tpot <= promise.itl.0 as f64 / 1e3)
+    };
+    measured.records.iter().filter(keeps).count()
+}
+
+/// What docs/batching.md says of the policies, in every scenario, with margins.
+#[test]
+fn each_policy_wins_its_own_measure_where_the_engine_is_saturated() {
+    for scenario in Scenario::all() {
+        let found: Vec<(PolicyKind, Measured)> =
+            PolicyKind::ALL.map(|policy| (policy, saturated(&scenario, policy))).into();
+        let of = |wanted: PolicyKind| &found.iter().find(|(policy, _)| *policy == wanted).expect("all ran").1;
+        let summary = |policy: PolicyKind| of(policy).summary(&Slo::default());
+        let (fair, latency) = (summary(PolicyKind::Fair), summary(PolicyKind::LatencyFirst));
+        let throughput = summary(PolicyKind::ThroughputFirst);
+        let name = &scenario.name;
+        assert!(throughput.output_throughput >= 1.03 * fair.output_throughput, "{name}: {throughput:?} {fair:?}");
+        for other in [&fair, &throughput] {
+            assert!(latency.ttft.mean <= 0.9 * other.ttft.mean, "{name}: {latency:?} {other:?}");
+            assert!(latency.ttft.p50 <= 0.5 * other.ttft.p50, "{name}: {latency:?} {other:?}");
+            assert!(latency.e2el.mean <= 0.95 * other.e2el.mean, "{name}: {latency:?} {other:?}");
+        }
+        assert!(fair.ttft.p99 < latency.ttft.p99, "{name}: nobody waits as long as under the shortest first");
+        let slo = kept(of(PolicyKind::Slo));
+        for (policy, measured) in found.iter().filter(|(policy, _)| *policy != PolicyKind::Slo) {
+            assert!(
+                slo as f64 >= 1.02 * kept(measured) as f64,
+                "{name}: {slo} promises, {policy:?} {}",
+                kept(measured)
+            );
+        }
     }
 }
