@@ -236,7 +236,7 @@ impl StepCost {
     pub fn expect(&self, load: &StepLoad) -> Option<Micros> {
         self.predict(load)?;
         let time = dot(&self.coefficients, &load.features());
-        Some(Micros(time.max(0.0).min(LARGEST) as u64))
+        Some(Micros(time.clamp(0.0, LARGEST) as u64))
     }
 
     /// The most prefill tokens that a step had.
