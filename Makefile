@@ -16,7 +16,7 @@ NODE_CLIENTS := openai@6.49.0 playwright-core@1.65.1
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint unit clients deploy-tests doc features deny test-postgres fmt check release capi capi-dev venv nextest \
-	dashboard bench bench-peers bench-probes validate-simulator parity parity-goldens divergence gpu-check gpu-emulated gpu-bench \
+	dashboard bench bench-peers bench-probes tables validate-simulator parity parity-goldens divergence gpu-check gpu-emulated gpu-bench \
 	docker clean
 
 help: ## this list
@@ -133,6 +133,9 @@ bench-peers: ## beside llama.cpp: LLAMA_BENCH=path LLAMA_SERVER=path FILES="a-q4
 		$(PYTHON) benches/peers.py --bench "$$bench" --forebay target/release/forebay $(FILES)
 
 # Writes the table of docs/simulator.md; wants a quiet machine.
+tables: ## writes the tables of docs/strategies.md from the simulator
+	FOREBAY_BLESS=1 $(CARGO) test --locked -q -p forebay-sim --lib table_tests
+
 validate-simulator: ## what `forebay simulate` predicts beside what `forebay bench` measures
 	$(CARGO) build --release --locked
 	$(PYTHON) benches/validate.py

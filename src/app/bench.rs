@@ -8,17 +8,18 @@ use serde_json::{Map, Value, json};
 use tokio::runtime;
 
 use super::failure::{Failure, bad, input};
-use super::simulate::read_scenario;
+use super::simulate::{objectives, read_workload};
 use crate::client::load::{self, Pace, Plan, Words};
 use crate::client::{Ask, Client, ClientError, Prompt};
 use crate::config::{BenchArgs, CalibrateArgs, TargetArgs};
-use forebay_sim::{Arrival, CostModel, Measured, Scenario, Slo};
+use forebay_sim::{Arrival, CostModel, Measured, Scenario, Slo, Workload};
 
 /// Prints to standard output; progress goes to standard error.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
-    let slo = Slo::parse(args.goodput.iter().map(String::as_str)).map_err(|message| bad("goodput", message))?;
-    let scenario = scenario(args)?;
-    let mut arrivals = scenario.arrivals(args.target.seed);
+    // What the server promises is the server's; the default promises are the same everywhere.
+    let slo = objectives(&args.goodput, &forebay_core::slo::Slo::DEFAULT)?;
+    let workload = workload(args)?;
+    let mut arrivals = workload.arrivals(args.target.seed);
     arrivals.truncate(args.num_prompts.unwrap_or(usize::MAX));
     if arrivals.is_empty() {
         return Err(bad("duration", "no request comes in so short a time at this rate"));
@@ -29,15 +30,15 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         ignore_eos: !args.respect_eos,
         seed: fresh(args.target.seed),
     };
-    let measured = measure(&args.target, &scenario, &arrivals, plan)?;
-    let settings = settings(args, &scenario);
+    let measured = measure(&args.target, &workload, &arrivals, plan)?;
+    let settings = settings(args, &workload);
     let text = forebay_sim::report::serving(&measured, &slo, &settings);
     if let Some(path) = &args.html {
-        let about = format!("{} against {}", scenario.name, args.target.url);
+        let about = format!("{} against {}", workload.name(), args.target.url);
         let page = forebay_sim::html::one("forebay bench", &about, &measured, &text);
         std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
     }
-    let text = if args.json { json_text(args, &scenario, &measured, &slo, settings) } else { text };
+    let text = if args.json { json_text(args, &workload, &measured, &slo, settings) } else { text };
     io::stdout().write_all(text.as_bytes()).context("standard output")?;
     Ok(())
 }
@@ -47,28 +48,46 @@ fn fresh(seed: u64) -> u64 {
     seed ^ (forebay_clock::Clock::system().unix_millis() as u64).rotate_left(20)
 }
 
-fn scenario(args: &BenchArgs) -> Result<Scenario, Failure> {
-    let scenario = Scenario::built_in(&args.scenario).map_or_else(|| read_scenario(&args.scenario), Ok)?;
-    let positive = |flag: &'static str, value: f64| match value > 0.0 && value.is_finite() {
-        true => Ok(value),
-        false => Err(bad(flag, "must be above 0")),
+fn workload(args: &BenchArgs) -> Result<Workload, Failure> {
+    let workload = read_workload(&args.scenario, args.trace_lengths)?;
+    let workload = match workload.scenario() {
+        Some(scenario) => Workload::from(paced(scenario, args)?),
+        None if args.request_rate.is_some() || args.seconds.is_some() || args.process.is_some() => {
+            return Err(bad(
+                "scenario",
+                "a trace has its own times: leave out --request-rate, --duration and --process",
+            ));
+        }
+        None => workload,
     };
+    let workload = workload.scaled(positive("scale", args.scale)?);
+    Ok(if args.mixed { workload.mixed() } else { workload })
+}
+
+/// The scenario with the rates and gaps that were asked for.
+fn paced(scenario: &Scenario, args: &BenchArgs) -> Result<Scenario, Failure> {
     let seconds = positive("duration", args.seconds.unwrap_or(scenario.seconds()))?;
     let scenario = match (args.request_rate, args.seconds) {
         (Some(rps), _) => scenario.at_rate(positive("request-rate", rps)?, seconds),
         (None, Some(_)) => scenario.at_rate(scenario.mean_rps(), seconds),
-        (None, None) => scenario,
+        (None, None) => scenario.clone(),
     };
-    let scenario = scenario.scaled(positive("scale", args.scale)?);
     match &args.process {
         Some(process) => scenario.with_process(process).map_err(|error| bad("process", error.to_string())),
         None => Ok(scenario),
     }
 }
 
+fn positive(flag: &'static str, value: f64) -> Result<f64, Failure> {
+    match value > 0.0 && value.is_finite() {
+        true => Ok(value),
+        false => Err(bad(flag, "must be above 0")),
+    }
+}
+
 /// One request to see that the server answers, then all of them.
-fn measure(target: &TargetArgs, scenario: &Scenario, arrivals: &[Arrival], plan: Plan) -> Result<Measured, Failure> {
-    let classes: Vec<String> = scenario.classes.iter().map(|class| class.name.clone()).collect();
+fn measure(target: &TargetArgs, workload: &Workload, arrivals: &[Arrival], plan: Plan) -> Result<Measured, Failure> {
+    let classes = workload.classes();
     let bar = ProgressBar::new(arrivals.len() as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos} of {len} requests, {elapsed}") {
         bar.set_style(style);
@@ -107,27 +126,27 @@ fn runtime() -> Result<runtime::Runtime, Failure> {
     Ok(runtime::Builder::new_current_thread().enable_all().build().context("the client's runtime")?)
 }
 
-fn settings(args: &BenchArgs, scenario: &Scenario) -> Vec<(String, String)> {
+fn settings(args: &BenchArgs, workload: &Workload) -> Vec<(String, String)> {
     let pace = match args.concurrency {
         Some(clients) => ("Maximum request concurrency".to_owned(), clients.to_string()),
-        None => ("Request rate configured (RPS)".to_owned(), format!("{:.2}", scenario.mean_rps())),
+        None => ("Request rate configured (RPS)".to_owned(), format!("{:.2}", workload.mean_rps())),
     };
     vec![pace]
 }
 
 fn json_text(
     args: &BenchArgs,
-    scenario: &Scenario,
+    workload: &Workload,
     measured: &Measured,
     slo: &Slo,
     settings: Vec<(String, String)>,
 ) -> String {
     let mut object = json!({
-        "scenario": scenario.name,
+        "scenario": workload.name(),
         "url": args.target.url,
         "seed": args.target.seed,
         "max_concurrency": args.concurrency,
-        "request_rate": if args.concurrency.is_none() { Some(scenario.mean_rps()) } else { None },
+        "request_rate": if args.concurrency.is_none() { Some(workload.mean_rps()) } else { None },
         "settings": settings.into_iter().map(|(name, value)| (name, json!(value))).collect::<Map<_, _>>(),
     });
     if let (Some(object), Value::Object(numbers)) = (object.as_object_mut(), forebay_sim::json::measured(measured, slo))

@@ -1,4 +1,5 @@
-//! `forebay simulate`: scenarios × loads × strategies × policies, on every core, in an order that does not show.
+//! `forebay simulate`: workloads × loads × strategies × policies and other servers' schedulers, on every core, in an order that does
+//! not show.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,11 +14,11 @@ use super::failure::{Failure, bad};
 use crate::config::{Config, SimulateArgs};
 use forebay_core::intake::StrategyKind;
 use forebay_core::scheduler::PolicyKind;
-use forebay_sim::{CostModel, Load, Row, Scenario, Setup, Slo};
+use forebay_sim::{CostModel, Load, Peer, Row, Scenario, Setup, Slo, Trace, Workload};
 
 /// Prints to standard output; progress goes to standard error.
 pub fn simulate(args: &SimulateArgs, config: &Config) -> Result<(), Failure> {
-    let slo = Slo::parse(args.goodput.iter().map(String::as_str)).map_err(|message| bad("goodput", message))?;
+    let slo = objectives(&args.goodput, &config.scheduler.slo)?;
     if !(args.utilisation > 0.0 && args.utilisation.is_finite()) {
         return Err(bad("utilisation", "must be above 0"));
     }
@@ -26,15 +27,22 @@ pub fn simulate(args: &SimulateArgs, config: &Config) -> Result<(), Failure> {
     let strategies = chosen("strategy", &args.strategies, &StrategyKind::ALL, StrategyKind::name)?;
     let policies = chosen("policy", &args.policies, &PolicyKind::ALL, PolicyKind::name)?;
     let mut jobs = Vec::new();
-    for scenario in scenarios(&args.scenarios)? {
-        for (scenario, load) in loads(args, &scenario, &setup) {
+    for workload in workloads(args)? {
+        for (workload, load) in loads(args, &workload, &setup) {
+            let setup = setup.for_lengths(workload.longest());
+            let mut add = |setup: Setup, peer: Option<Peer>| {
+                jobs.push(Job { workload: workload.clone(), load, setup, peer });
+            };
             for &strategy in &strategies {
                 for &policy in &policies {
-                    let mut setup = setup.for_lengths(scenario.longest());
+                    let mut setup = setup.clone();
                     setup.intake.flush.strategy = strategy;
                     setup.scheduler.policy.kind = policy;
-                    jobs.push(Job { scenario: scenario.clone(), load, setup });
+                    add(setup, None);
                 }
+            }
+            if args.peers {
+                Peer::ALL.into_iter().for_each(|peer| add(setup.clone(), Some(peer)));
             }
         }
     }
@@ -68,9 +76,11 @@ fn setup(config: &Config, cost: CostModel) -> Setup {
 }
 
 struct Job {
-    scenario: Scenario,
+    workload: Workload,
     load: Load,
     setup: Setup,
+    /// Whose scheduler runs instead of ours.
+    peer: Option<Peer>,
 }
 
 /// Every job's row, in the order of the jobs.
@@ -96,22 +106,30 @@ fn run(jobs: &[Job], args: &SimulateArgs, slo: &Slo) -> Vec<Row> {
 
 impl Job {
     fn run(&self, args: &SimulateArgs, slo: &Slo, bar: &ProgressBar) -> Row {
-        let classes: Vec<String> = self.scenario.classes.iter().map(|class| class.name.clone()).collect();
-        let one = |seed: u64| {
-            let mut told = 0;
-            let mut progress = |ended: usize| {
-                bar.inc((ended - told) as u64);
-                told = ended;
-            };
-            forebay_sim::simulate(&self.setup, &classes, &self.scenario.arrivals(seed), seed, &mut progress)
+        let seeds = args.seed..args.seed.saturating_add(args.runs);
+        let (strategy, policy, measured) = match self.peer {
+            None => {
+                let mut told = 0;
+                let mut progress = |ended: usize| {
+                    // Each run counts from zero.
+                    bar.inc(if ended < told { ended } else { ended - told } as u64);
+                    told = ended;
+                };
+                let measured = forebay_sim::simulate_all(&self.setup, &self.workload, seeds, &mut progress);
+                let strategy = self.setup.intake.flush.strategy.name();
+                (strategy, self.setup.scheduler.policy.kind.name().to_owned(), measured)
+            }
+            Some(peer) => {
+                let (tokens, measured) = peer.tuned(&self.setup, &self.workload, seeds);
+                bar.inc(measured.records.len() as u64);
+                (peer.name(), format!("{tokens} tokens a step"), measured)
+            }
         };
-        let mut measured = one(args.seed);
-        (1..args.runs).for_each(|n| measured.append(one(args.seed.wrapping_add(n))));
         Row {
-            scenario: self.scenario.name.clone(),
+            scenario: self.workload.name().to_owned(),
             load: self.load,
-            strategy: self.setup.intake.flush.strategy.name(),
-            policy: self.setup.scheduler.policy.kind.name(),
+            strategy: strategy.to_owned(),
+            policy,
             summary: measured.summary(slo),
             measured,
         }
@@ -120,7 +138,7 @@ impl Job {
 
 /// On standard error, where it is a terminal.
 fn progress_bar(jobs: &[Job], args: &SimulateArgs) -> ProgressBar {
-    let expected = |job: &Job| job.scenario.mean_rps() * job.scenario.seconds() * args.runs as f64;
+    let expected = |job: &Job| job.workload.requests() * args.runs as f64;
     let bar = ProgressBar::new(jobs.iter().map(expected).sum::<f64>() as u64);
     let style = ProgressStyle::with_template("{bar:40} {human_pos} of about {human_len} requests, {eta} left");
     if let Ok(style) = style {
@@ -129,27 +147,42 @@ fn progress_bar(jobs: &[Job], args: &SimulateArgs) -> ProgressBar {
     bar
 }
 
-fn scenarios(names: &[String]) -> Result<Vec<Scenario>, Failure> {
-    let mut scenarios = Vec::new();
-    for name in names {
+fn workloads(args: &SimulateArgs) -> Result<Vec<Workload>, Failure> {
+    let mut workloads = Vec::new();
+    for name in &args.scenarios {
         if name == "all" {
-            scenarios.extend(Scenario::all());
-        } else if let Some(scenario) = Scenario::built_in(name) {
-            scenarios.push(scenario);
+            workloads.extend(Scenario::all().into_iter().map(Workload::from));
         } else {
-            scenarios.push(read_scenario(name)?);
+            workloads.push(read_workload(name, args.trace_lengths)?);
         }
     }
-    Ok(scenarios)
+    let mixed = |workload: Workload| if args.mixed { workload.mixed() } else { workload };
+    Ok(workloads.into_iter().map(mixed).collect())
 }
 
-/// A name that is not built in is a file's.
-pub(super) fn read_scenario(path: &str) -> Result<Scenario, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let names = Scenario::names().join(", ");
-        bad("scenario", format!("{path} is neither a file ({error}) nor one of all, {names}"))
+/// A scenario or trace, built in or of a file; `lengths` is the factor on those of a trace.
+pub(super) fn read_workload(name: &str, lengths: f64) -> Result<Workload, Failure> {
+    let shortened = |trace: Trace| trace.with_lengths(lengths).map_err(|message| bad("trace-lengths", message));
+    if let Some(scenario) = Scenario::built_in(name) {
+        return Ok(scenario.into());
+    }
+    if let Some(trace) = Trace::built_in(name) {
+        return Ok(shortened(trace)?.into());
+    }
+    let text = std::fs::read_to_string(name).map_err(|error| {
+        let names = [Scenario::names(), Trace::names()].concat().join(", ");
+        bad("scenario", format!("{name} is neither a file ({error}) nor one of all, {names}"))
     })?;
-    Scenario::parse(&text).map_err(|error| bad("scenario", format!("{path}: {error}")))
+    let wrong = |message: String| bad("scenario", format!("{name}: {message}"));
+    match Trace::is_one(&text) {
+        true => Ok(shortened(Trace::parse(name, &text).map_err(wrong)?)?.into()),
+        false => Ok(Scenario::parse(&text).map_err(|error| wrong(error.to_string()))?.into()),
+    }
+}
+
+/// What `--goodput` asks for.
+pub(super) fn objectives(parts: &[String], promises: &forebay_core::slo::Slo) -> Result<Slo, Failure> {
+    Slo::parse(parts.iter().map(String::as_str), promises).map_err(|message| bad("goodput", message))
 }
 
 fn read_cost(path: &Path) -> Result<CostModel, Failure> {
@@ -157,11 +190,11 @@ fn read_cost(path: &Path) -> Result<CostModel, Failure> {
     CostModel::parse(&text).map_err(|message| bad("cost", format!("{}: {message}", path.display())))
 }
 
-fn loads(args: &SimulateArgs, scenario: &Scenario, setup: &Setup) -> Vec<(Scenario, Load)> {
+fn loads(args: &SimulateArgs, workload: &Workload, setup: &Setup) -> Vec<(Workload, Load)> {
     let utilisation = args.utilisation;
-    let factor = scenario.factor(utilisation, &setup.cost, &setup.capacity());
-    let raw = args.raw.then(|| (scenario.clone(), Load::Raw));
-    let scaled = args.scaled.then(|| (scenario.scaled(factor), Load::Scaled { utilisation, factor }));
+    let factor = workload.factor(utilisation, &setup.cost, &setup.capacity());
+    let raw = args.raw.then(|| (workload.clone(), Load::Raw));
+    let scaled = args.scaled.then(|| (workload.scaled(factor), Load::Scaled { utilisation, factor }));
     raw.into_iter().chain(scaled).collect()
 }
 

@@ -1,6 +1,7 @@
 //! A scenario's requests against a live server: open loop (each at its own time) or closed (a number of clients, each asking
 //! again as soon as it is answered).
 
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,8 +12,8 @@ use tokio::time::sleep;
 use super::{Ask, Client, ClientError, Prompt};
 use forebay_clock::Clock;
 use forebay_core::units::Micros;
+use forebay_sim::Arrival;
 use forebay_sim::measure::{End, Measured, Record};
-use forebay_sim::scenario::Arrival;
 
 /// Who sets the pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,27 +128,37 @@ async fn follow(client: &Client, ask: &Ask, sample: &mut Sample, clock: &Clock) 
     Ok(())
 }
 
-/// Of the arrival's length, and beginning like no other: prefix caches must not help.
+/// Of the arrival's length. It begins like no other, so that prefix caches do not help, unless the arrival says like which.
 fn prompt(at: usize, arrival: &Arrival, plan: Plan) -> Prompt {
     const WORDS: [&str; 16] = [
         "the", "a", "river", "stone", "small", "water", "gate", "and", "of", "house", "light", "old", "tree", "went",
         "under", "hill",
     ];
-    let mut state = plan.seed ^ (at as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let mut draw = || {
-        // The high bits of a linear congruential generator (Knuth's MMIX).
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 40) as u32
+    let draws: Vec<u32> = match &arrival.shared {
+        None => draws(plan.seed, at as u64).take(arrival.prompt_tokens as usize).collect(),
+        Some(shared) => {
+            let part = |name: &u32| draws(plan.seed, u64::from(*name)).take(shared.tokens as usize);
+            let rest = draws(plan.seed, u64::MAX - 1 - at as u64);
+            shared.names.iter().flat_map(part).chain(rest).take(arrival.prompt_tokens as usize).collect()
+        }
     };
-    let count = arrival.prompt_tokens as usize;
     match plan.words {
         // Not the lowest ones, which are often special.
-        Words::Tokens => Prompt::Tokens((0..count).map(|_| 16 + draw() % 224).collect()),
+        Words::Tokens => Prompt::Tokens(draws.into_iter().map(|draw| 16 + draw % 224).collect()),
         Words::Text => {
-            let words: Vec<&str> = (0..count).map(|_| WORDS[draw() as usize % WORDS.len()]).collect();
+            let words: Vec<&str> = draws.into_iter().map(|draw| WORDS[draw as usize % WORDS.len()]).collect();
             Prompt::Text(words.join(" "))
         }
     }
+}
+
+/// The high bits of a linear congruential generator (Knuth's MMIX); another sequence for each `stream`.
+fn draws(seed: u64, stream: u64) -> impl Iterator<Item = u32> {
+    let mut state = seed ^ stream.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    iter::repeat_with(move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as u32
+    })
 }
 
 fn measured(classes: &[String], arrivals: &[Arrival], mut samples: Vec<Sample>) -> (Measured, Option<ClientError>) {
@@ -187,11 +198,33 @@ fn measured(classes: &[String], arrivals: &[Arrival], mut samples: Vec<Sample>) 
 mod tests {
     use super::*;
     use forebay_core::request::Priority;
+    use forebay_sim::arrival::Shared;
+
+    fn arrival(shared: Option<Shared>) -> Arrival {
+        let (at, priority) = (Micros::ZERO, Priority::Normal);
+        Arrival { at, class: 0, priority, prompt_tokens: 40, output_tokens: 1, shared }
+    }
+
+    #[test]
+    fn prompts_that_share_a_beginning_begin_alike() {
+        let plan = Plan { pace: Pace::Open, words: Words::Tokens, ignore_eos: true, seed: 1 };
+        let tokens = |at, names: [u32; 2]| {
+            let shared = Shared { names: names.into(), tokens: 15 };
+            match prompt(at, &arrival(Some(shared)), plan) {
+                Prompt::Tokens(tokens) => tokens,
+                Prompt::Text(text) => panic!("{text}"),
+            }
+        };
+        let (one, two, three) = (tokens(0, [7, 8]), tokens(1, [7, 8]), tokens(2, [7, 9]));
+        assert_eq!((one.len(), &one[..30]), (40, &two[..30]));
+        assert_ne!(one[30..], two[30..], "what nothing is said of is the request's own");
+        assert_eq!(one[..15], three[..15]);
+        assert_ne!(one[15..30], three[15..30]);
+    }
 
     #[test]
     fn prompts_have_their_length_and_differ_from_the_beginning() {
-        let arrival =
-            Arrival { at: Micros::ZERO, class: 0, priority: Priority::Normal, prompt_tokens: 40, output_tokens: 1 };
+        let arrival = arrival(None);
         let plan = Plan { pace: Pace::Open, words: Words::Tokens, ignore_eos: true, seed: 1 };
         let tokens = |at, plan| match prompt(at, &arrival, plan) {
             Prompt::Tokens(tokens) => tokens,

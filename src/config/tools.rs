@@ -17,6 +17,12 @@ pub struct SimulateArgs {
     pub scaled: bool,
     /// The share of the engine's capacity that scaled rates take.
     pub utilisation: f64,
+    /// The factor on the lengths of traces.
+    pub trace_lengths: f64,
+    /// All four classes, whatever the scenario says.
+    pub mixed: bool,
+    /// The schedulers of other servers, too.
+    pub peers: bool,
     /// A file of `forebay calibrate`; `None` is the simulated worker.
     pub cost: Option<PathBuf>,
     pub goodput: Vec<String>,
@@ -29,6 +35,10 @@ pub struct SimulateArgs {
 pub struct BenchArgs {
     pub target: TargetArgs,
     pub scenario: String,
+    /// The factor on the lengths of a trace.
+    pub trace_lengths: f64,
+    /// All four classes, whatever the scenario says.
+    pub mixed: bool,
     /// Times the scenario's rates.
     pub scale: f64,
     /// Instead of the scenario's rates.
@@ -74,8 +84,10 @@ pub(super) fn bench() -> Clap {
         .args(target())
         .args([
             Arg::new("scenario").long("scenario").value_name("NAME").default_value("steady_state").help(
-                "A built-in scenario (mixed_long_short among them) or a YAML file: lengths, priorities and rates",
+                "A built-in scenario (mixed_long_short among them) or trace, or a file of one: lengths, priorities and rates",
             ),
+            trace_lengths(),
+            mixed(),
             number("scale", "1", "Factor on the scenario's rates").value_parser(value_parser!(f64)),
             optional("request-rate", "R", "Open loop at R requests per second instead of the scenario's rates")
                 .value_parser(value_parser!(f64)),
@@ -147,6 +159,8 @@ pub(super) fn bench_args(matches: &ArgMatches) -> BenchArgs {
     BenchArgs {
         target: target_args(matches),
         scenario: given(matches, "scenario"),
+        trace_lengths: given(matches, "trace-lengths"),
+        mixed: matches.get_flag("mixed"),
         scale: given(matches, "scale"),
         request_rate: matches.get_one("request-rate").copied(),
         concurrency: matches.get_one("concurrency").copied(),
@@ -173,7 +187,11 @@ pub(super) fn simulate() -> Clap {
     Clap::new("simulate")
         .about("Predict latencies and throughput of strategies and policies under a load, in virtual time")
         .args([
-            list("scenario", "all", "all, the name of a built-in scenario, or a YAML file; several with commas"),
+            list(
+                "scenario",
+                "all",
+                "all, the name of a built-in scenario or trace, a YAML file, or a trace's; several with commas",
+            ),
             list("strategy", "all", "all, or names of strategies with commas"),
             list("policy", "fair", "all, or names of policies with commas"),
             number("seed", "0", "The same seed, the same report, bit for bit").value_parser(value_parser!(u64)),
@@ -187,6 +205,9 @@ pub(super) fn simulate() -> Clap {
                 .help("The rates of the scenario's file, those scaled to --utilisation, or both"),
             number("utilisation", "0.7", "Share of the engine's capacity that scaled rates take")
                 .value_parser(value_parser!(f64)),
+            trace_lengths(),
+            mixed(),
+            flag("peers", "Also run the schedulers of vLLM, SGLang, Orca and FastServe, with the tokens per step that serve them best"),
             file("cost", "A cost model that `forebay calibrate` wrote [default: 10 ms a step and 0.5 ms a token]"),
             goodput(),
             json(),
@@ -207,15 +228,26 @@ fn file(name: &'static str, help: &'static str) -> Arg {
 }
 
 fn goodput() -> Arg {
-    Arg::new("goodput")
-        .long("goodput")
-        .value_name("NAME:MS")
-        .num_args(1..)
-        .help("Objectives that requests must keep to count as goodput: ttft:MS, tpot:MS, e2el:MS")
+    Arg::new("goodput").long("goodput").value_name("NAME:MS").num_args(1..).help(
+        "What requests must keep to count as goodput: ttft:MS, tpot:MS, e2el:MS, promises (batching.slo_* by class)",
+    )
+}
+
+fn trace_lengths() -> Arg {
+    number("trace-lengths", "1", "Factor on the lengths of traces, for a model of a shorter context")
+        .value_parser(value_parser!(f64))
+}
+
+fn mixed() -> Arg {
+    flag("mixed", "Draw each request's class: 5 % critical, 15 % high, 50 % normal, 30 % low")
 }
 
 fn json() -> Arg {
-    Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object on stdout instead of text")
+    flag("json", "One JSON object on stdout instead of text")
+}
+
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
 fn strings(matches: &ArgMatches, name: &str) -> Vec<String> {
@@ -238,6 +270,9 @@ pub(super) fn simulate_args(matches: &ArgMatches) -> SimulateArgs {
         raw: load != "scaled",
         scaled: load != "raw",
         utilisation: given(matches, "utilisation"),
+        trace_lengths: given(matches, "trace-lengths"),
+        mixed: matches.get_flag("mixed"),
+        peers: matches.get_flag("peers"),
         cost: matches.get_one::<PathBuf>("cost").cloned(),
         goodput: strings(matches, "goodput"),
         json: matches.get_flag("json"),

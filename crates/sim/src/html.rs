@@ -117,11 +117,11 @@ mod tests {
     fn a_page_is_whole_by_itself() {
         let mut measured = Measured::new(vec!["chat".into()]);
         measured.depths = (0..4).map(|n| Depth { at: Micros(n * 1_000_000), queued: 3, running: n as usize }).collect();
-        let row = |strategy| Row {
+        let row = |strategy: &str| Row {
             scenario: "a<b".into(),
             load: Load::Scaled { utilisation: 0.7, factor: 0.25 },
-            strategy,
-            policy: "fair",
+            strategy: strategy.into(),
+            policy: "fair".into(),
             summary: measured.summary(&Slo::default()),
             measured: measured.clone(),
         };

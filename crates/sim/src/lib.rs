@@ -3,6 +3,8 @@
 //!
 //! ```text
 //! scenario.rs (YAML) ─ seed ─▶ arrivals ─▶ simulate.rs: virtual time ─▶ measure.rs: records ─▶ summary
+//! trace.rs (recorded) ────────┘              │                                 ▲
+//!                                            │  peers/: other servers' schedulers, the same arrivals and cost
 //!                                            │  forebay_turn's Turn and Core, the calls that the live loop makes
 //!                                            └─ executor.rs: cost.rs instead of a forward pass
 //! replay.rs: the same calls, times and tokens from a live loop's decision log
@@ -32,6 +34,7 @@
 //! assert_eq!(run(1).ttft.p99, run(1).ttft.p99, "the same seed gives the same run");
 //! ```
 
+pub mod arrival;
 pub mod canary;
 mod chart;
 pub mod cost;
@@ -40,17 +43,26 @@ pub mod executor;
 pub mod html;
 pub mod json;
 pub mod measure;
+pub mod peers;
 pub mod recommend;
 pub mod replay;
 pub mod report;
 pub mod scenario;
 pub mod simulate;
+pub mod trace;
+pub mod workload;
 
+pub use arrival::Arrival;
 pub use cost::CostModel;
 pub use measure::{Measured, Slo, Summary};
+pub use peers::Peer;
 pub use report::{Load, Row};
-pub use scenario::{Arrival, Scenario};
-pub use simulate::{Setup, simulate};
+pub use scenario::Scenario;
+pub use simulate::{Setup, simulate, simulate_all};
+pub use trace::Trace;
+pub use workload::Workload;
 
 #[cfg(test)]
 mod claim_tests;
+#[cfg(test)]
+mod table_tests;

@@ -2,6 +2,7 @@
 //! generator fill the same records.
 
 use forebay_core::request::Priority;
+use forebay_core::slo;
 use forebay_core::units::Micros;
 
 /// One request. Times count from the beginning of the measurement.
@@ -55,6 +56,8 @@ pub struct Slo {
     pub ttft_ms: Option<f64>,
     pub tpot_ms: Option<f64>,
     pub e2el_ms: Option<f64>,
+    /// What is promised to its class.
+    pub promises: Option<slo::Slo>,
 }
 
 /// Milliseconds.
@@ -87,6 +90,10 @@ pub struct Summary {
     pub tpot: Stats,
     pub itl: Stats,
     pub e2el: Stats,
+    /// How evenly tokens came: Jain's index of the times between two tokens, of all sequences (Jain, Chiu, Hawe, "A Quantitative
+    /// Measure of Fairness", 1984). 1 if nobody's stream ever stood still for longer than another's, towards 0 the more of the
+    /// time lies in a few long gaps.
+    pub evenness: f64,
 }
 
 impl Record {
@@ -109,6 +116,15 @@ impl Record {
         within(self.ttft_ms(), slo.ttft_ms)
             && within(self.tpot_ms(), slo.tpot_ms)
             && within(Some(self.e2el_ms()), slo.e2el_ms)
+            && slo.promises.is_none_or(|promises| self.keeps_promise(&promises))
+    }
+
+    /// Whether it was served as its class is promised. Nothing is promised to batches, so they do.
+    pub fn keeps_promise(&self, promises: &slo::Slo) -> bool {
+        promises.promise(self.priority).is_none_or(|promise| {
+            let within = |found: Option<f64>, limit: Micros| found.is_none_or(|found| found <= millis(limit));
+            self.first_token.is_some() && within(self.ttft_ms(), promise.ttft) && within(self.tpot_ms(), promise.itl)
+        })
     }
 }
 
@@ -117,11 +133,16 @@ impl Slo {
         *self == Slo::default()
     }
 
-    /// `ttft:500`, `tpot:50` and `e2el:2000` in any choice, milliseconds, as `vllm bench serve --goodput` takes them.
-    pub fn parse<'a>(parts: impl IntoIterator<Item = &'a str>) -> Result<Slo, String> {
+    /// `ttft:500`, `tpot:50` and `e2el:2000` in any choice, milliseconds, as `vllm bench serve --goodput` takes them, and
+    /// `promises`: those that are made to each class.
+    pub fn parse<'a>(parts: impl IntoIterator<Item = &'a str>, promises: &slo::Slo) -> Result<Slo, String> {
         let mut slo = Slo::default();
         for part in parts {
-            let wrong = || format!("{part:?} is no objective: it must be ttft:MS, tpot:MS or e2el:MS");
+            if part == "promises" {
+                slo.promises = Some(*promises);
+                continue;
+            }
+            let wrong = || format!("{part:?} is no objective: it must be ttft:MS, tpot:MS, e2el:MS or promises");
             let (name, limit) = part.split_once(':').ok_or_else(wrong)?;
             let limit: f64 = limit.parse().ok().filter(|limit| *limit > 0.0).ok_or_else(wrong)?;
             match name {
@@ -159,6 +180,12 @@ impl Measured {
         if how != End::Completed {
             record.last = now;
         }
+    }
+
+    /// Requests that were served as their class is promised.
+    pub fn kept(&self, promises: &slo::Slo) -> usize {
+        let kept = |record: &&Record| record.end == End::Completed && record.keeps_promise(promises);
+        self.records.iter().filter(kept).count()
     }
 
     /// Another run of the same scenario, as if it had been measured after this one.
@@ -209,8 +236,9 @@ impl Measured {
             goodput: (!slo.is_empty()).then(|| rate(kept() as f64)),
             ttft: Stats::of(completed.iter().filter_map(|record| record.ttft_ms()).collect()),
             tpot: Stats::of(completed.iter().filter_map(|record| record.tpot_ms()).collect()),
-            itl: Stats::of(gaps.map(|gap| f64::from(*gap) / 1e3).collect()),
+            itl: Stats::of(gaps.clone().map(|gap| f64::from(*gap) / 1e3).collect()),
             e2el: Stats::of(completed.iter().map(|record| record.e2el_ms()).collect()),
+            evenness: jain(gaps.map(|gap| f64::from(*gap))),
         }
     }
 
@@ -247,6 +275,13 @@ pub fn percentile(sorted: &[f64], q: f64) -> f64 {
     let rank = (sorted.len() - 1) as f64 * q;
     let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
     low + (high - low) * rank.fract()
+}
+
+/// 1 for no shares.
+fn jain(shares: impl Iterator<Item = f64>) -> f64 {
+    let (count, sum, squares) = shares
+        .fold((0.0, 0.0, 0.0), |(count, sum, squares), share| (count + 1.0, sum + share, squares + share * share));
+    if squares > 0.0 { sum * sum / (count * squares) } else { 1.0 }
 }
 
 fn millis(time: Micros) -> f64 {
@@ -287,7 +322,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_vllm() {
-        let slo = Slo::parse(["ttft:150", "tpot:20"]).unwrap();
+        let slo = Slo::parse(["ttft:150", "tpot:20"], &slo::Slo::DEFAULT).unwrap();
         let summary = measured().summary(&slo);
         assert_eq!((summary.completed, summary.refused, summary.failed), (1, 1, 1));
         assert_eq!((summary.input_tokens, summary.output_tokens), (10, 3));
@@ -295,8 +330,20 @@ mod tests {
         assert_eq!((summary.ttft.p99, summary.tpot.mean, summary.e2el.p50), (100.0, 20.0, 140.0));
         assert_eq!((summary.itl.mean, summary.itl.p50), (20.0, 20.0));
         assert_eq!(summary.goodput, Some(2.0));
-        assert_eq!(measured().summary(&Slo::parse(["ttft:99"]).unwrap()).goodput, Some(0.0));
+        assert_eq!(summary.evenness, 40.0 * 40.0 / (2.0 * (10.0 * 10.0 + 30.0 * 30.0)));
+        assert_eq!(measured().summary(&Slo::parse(["ttft:99"], &slo::Slo::DEFAULT).unwrap()).goodput, Some(0.0));
         assert_eq!(measured().summary(&Slo::default()).goodput, None);
+    }
+
+    #[test]
+    fn a_class_is_served_as_it_is_promised_or_not() {
+        let promised = |ttft_ms: u64, itl_ms: u64| {
+            let mut promises = slo::Slo::DEFAULT;
+            let (ttft, itl) = (Micros::from_millis(ttft_ms), Micros::from_millis(itl_ms));
+            promises.promises[Priority::Normal.index()] = slo::Promise { ttft, itl };
+            measured().summary(&Slo::parse(["promises"], &promises).unwrap()).goodput
+        };
+        assert_eq!([promised(100, 20), promised(99, 20), promised(100, 19)], [Some(2.0), Some(0.0), Some(0.0)]);
     }
 
     #[test]
@@ -320,8 +367,8 @@ mod tests {
     #[test]
     fn objectives_are_checked() {
         for bad in ["ttft", "ttft:", "ttft:-1", "ttft:0", "itl:5", "ttft:NaN"] {
-            assert!(Slo::parse([bad]).unwrap_err().contains(bad));
+            assert!(Slo::parse([bad], &slo::Slo::DEFAULT).unwrap_err().contains(bad));
         }
-        assert_eq!(Slo::parse([]), Ok(Slo::default()));
+        assert_eq!(Slo::parse([], &slo::Slo::DEFAULT), Ok(Slo::default()));
     }
 }

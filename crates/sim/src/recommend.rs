@@ -1,9 +1,9 @@
 //! The recorded arrivals under every strategy and policy, and whether the prediction can be trusted: it is held against what
 //! the strategy in force really did with them.
 
+use super::arrival::Arrival;
 use super::cost::CostModel;
 use super::measure::{End, Measured, Record, Slo, Summary};
-use super::scenario::Arrival;
 use super::simulate::{Setup, simulate};
 use forebay_core::intake::StrategyKind;
 use forebay_core::scheduler::PolicyKind;
@@ -173,6 +173,7 @@ fn arrivals(past: &[&history::Past], began: Micros) -> Vec<Arrival> {
         prompt_tokens: past.prompt_tokens.max(1),
         // One that was aborted computed at least what it was told.
         output_tokens: past.output_tokens.max(1),
+        shared: None,
     };
     past.iter().map(arrival).collect()
 }

@@ -29,8 +29,10 @@ impl Load {
 pub struct Row {
     pub scenario: String,
     pub load: Load,
-    pub strategy: &'static str,
-    pub policy: &'static str,
+    /// Of a peer's run, the peer.
+    pub strategy: String,
+    /// Of a peer's run, the tokens of a step.
+    pub policy: String,
     pub measured: Measured,
     pub summary: Summary,
 }
@@ -45,7 +47,7 @@ pub fn table(rows: &[Row]) -> String {
             let _ = writeln!(text, "\n{} ({})", row.scenario, load(&row.load));
             let _ = writeln!(
                 text,
-                "  {:<14}{:<18}{:>9}{:>9}{:>9}{:>12}{:>12}{:>11}{:>11}{:>10}{:>10}",
+                "  {:<15}{:<18}{:>9}{:>9}{:>9}{:>12}{:>12}{:>11}{:>11}{:>10}{:>10}",
                 "strategy",
                 "policy",
                 "done",
@@ -64,7 +66,7 @@ pub fn table(rows: &[Row]) -> String {
         let goodput = row.summary.goodput.map_or("-".into(), |goodput| format!("{goodput:.2}"));
         let _ = writeln!(
             text,
-            "  {:<14}{:<18}{completed:>9}{refused:>9}{failed:>9}{:>12.1}{:>12.1}{:>11.1}{:>11.1}{:>10.2}{goodput:>10}",
+            "  {:<15}{:<18}{completed:>9}{refused:>9}{failed:>9}{:>12.1}{:>12.1}{:>11.1}{:>11.1}{:>10.2}{goodput:>10}",
             row.strategy, row.policy, ttft.p50, ttft.p99, itl.p50, itl.p99, row.summary.request_throughput
         );
     }

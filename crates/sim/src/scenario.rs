@@ -16,6 +16,7 @@ use config::{Config, File, FileFormat};
 use serde::Deserialize;
 use thiserror::Error;
 
+use super::arrival::Arrival;
 use super::cost::{Capacity, CostModel};
 use super::dice::Dice;
 use forebay_core::request::Priority;
@@ -60,17 +61,6 @@ impl Length {
     pub fn mean(&self) -> f64 {
         f64::from(self.min + self.max) / 2.0
     }
-}
-
-/// One request of a scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    pub at: Micros,
-    /// Index in [`Scenario::classes`].
-    pub class: usize,
-    pub priority: Priority,
-    pub prompt_tokens: u32,
-    pub output_tokens: u32,
 }
 
 #[derive(Debug, Error, PartialEq)]
@@ -251,6 +241,7 @@ impl Scenario {
             priority: class.priority,
             prompt_tokens: dice.between(class.prompt_tokens.min, class.prompt_tokens.max),
             output_tokens: dice.between(class.output_tokens.min, class.output_tokens.max),
+            shared: None,
         }
     }
 

@@ -1,9 +1,12 @@
 //! Virtual time: arrivals are heard when they come, also during a step; a step lasts as long as the cost model says.
 
+use super::arrival::Arrival;
+use std::ops::Range;
+
 use super::cost::{Capacity, CostModel};
 use super::executor::{SimExecutor, Stopwatch};
 use super::measure::{Depth, End, Measured, Record};
-use super::scenario::Arrival;
+use super::workload::Workload;
 use forebay_core::intake;
 use forebay_core::report::StepReport;
 use forebay_core::request::{Event, Limits, Origin, Parameters, Request, RequestError};
@@ -37,11 +40,16 @@ impl Setup {
         setup
     }
 
-    fn core(&self) -> core::Config {
+    /// Blocks of the pool: at least as many as the longest sequence has.
+    pub fn blocks(&self) -> usize {
         let for_one = self.scheduler.max_model_len.div_ceil(self.block_size);
+        self.num_blocks.unwrap_or(for_one * self.scheduler.max_num_seqs).max(for_one)
+    }
+
+    fn core(&self) -> core::Config {
         core::Config {
             scheduler: self.scheduler,
-            num_blocks: self.num_blocks.unwrap_or(for_one * self.scheduler.max_num_seqs).max(for_one),
+            num_blocks: self.blocks(),
             block_size: self.block_size,
             multi_step_count: 1,
         }
@@ -76,6 +84,19 @@ pub fn simulate(
     progress(run.ended);
     run.measured.duration = run.now;
     run.measured
+}
+
+/// A run of `workload` for each seed, counted as one. `progress` hears how many requests have ended in the run under way.
+pub fn simulate_all(
+    setup: &Setup,
+    workload: &Workload,
+    seeds: Range<u64>,
+    progress: &mut dyn FnMut(usize),
+) -> Measured {
+    let classes = workload.classes();
+    let mut all = Measured::new(classes.clone());
+    seeds.for_each(|seed| all.append(simulate(setup, &classes, &workload.arrivals(seed), seed, progress)));
+    all
 }
 
 struct Run<'a> {
@@ -209,7 +230,8 @@ impl<'a> Run<'a> {
     }
 }
 
-fn record(arrival: &Arrival) -> Record {
+/// Of a request that has not begun.
+pub(super) fn record(arrival: &Arrival) -> Record {
     Record {
         class: arrival.class,
         priority: arrival.priority,
@@ -222,7 +244,7 @@ fn record(arrival: &Arrival) -> Record {
     }
 }
 
-/// A request of these lengths whose prompt begins like no other's.
+/// The request that an arrival stands for.
 pub(super) fn request(seq: SeqId, arrival: &Arrival, limits: &Limits) -> Result<Request, RequestError> {
     let asked = Parameters {
         max_tokens: Some(arrival.output_tokens.into()),
@@ -232,8 +254,7 @@ pub(super) fn request(seq: SeqId, arrival: &Arrival, limits: &Limits) -> Result<
         origin: Origin { received: arrival.at, ..Origin::default() },
         ..Parameters::default()
     };
-    let mut prompt = vec![0; arrival.prompt_tokens as usize];
-    prompt[0] = 2 + seq.0 as TokenId;
+    let prompt = arrival.prompt(seq.0 as usize);
     let mut built = asked.check(limits, 0)?.into_requests(prompt, &[], limits, || seq)?;
     Ok(built.requests.remove(0))
 }

@@ -39,6 +39,7 @@ fn arrival(at_ms: u64, prompt_tokens: u32, output_tokens: u32) -> Arrival {
         priority: forebay_core::request::Priority::Normal,
         prompt_tokens,
         output_tokens,
+        shared: None,
     }
 }
 
