@@ -13,8 +13,13 @@ use super::engine;
 use super::failure::{Failure, bad};
 use crate::config::{Config, SimulateArgs};
 use forebay_core::intake::StrategyKind;
-use forebay_core::scheduler::PolicyKind;
-use forebay_sim::{CostModel, Load, Peer, Row, Scenario, Setup, Slo, Trace, Workload};
+use forebay_core::scheduler::{PolicyKind, Preemption};
+use forebay_core::units::Micros;
+use forebay_core::workers::balance::Balancer;
+use forebay_sim::{CostModel, Load, Outage, Peer, Row, Scenario, Setup, Slo, Trace, Workers, Workload};
+
+/// More engines than anybody balances.
+const MOST_WORKERS: usize = 1_024;
 
 /// Prints to standard output; progress goes to standard error.
 pub fn simulate(args: &SimulateArgs, config: &Config) -> Result<(), Failure> {
@@ -23,27 +28,20 @@ pub fn simulate(args: &SimulateArgs, config: &Config) -> Result<(), Failure> {
         return Err(bad("utilisation", "must be above 0"));
     }
     let cost = args.cost.as_deref().map_or(Ok(CostModel::simulated_worker()), read_cost)?;
-    let setup = setup(config, cost);
-    let strategies = chosen("strategy", &args.strategies, &StrategyKind::ALL, StrategyKind::name)?;
-    let policies = chosen("policy", &args.policies, &PolicyKind::ALL, PolicyKind::name)?;
+    let setup = Setup { workers: workers(args, config)?, num_blocks: args.kv_blocks, ..setup(config, cost) };
+    let variants = variants(args, &setup)?;
     let mut jobs = Vec::new();
     for workload in workloads(args)? {
         for (workload, load) in loads(args, &workload, &setup) {
-            let setup = setup.for_lengths(workload.longest());
-            let mut add = |setup: Setup, peer: Option<Peer>| {
-                jobs.push(Job { workload: workload.clone(), load, setup, peer });
+            let job = |setup: &Setup, peer| Job {
+                setup: setup.for_lengths(workload.longest()),
+                workload: workload.clone(),
+                load,
+                peer,
             };
-            for &strategy in &strategies {
-                for &policy in &policies {
-                    let mut setup = setup.clone();
-                    setup.intake.flush.strategy = strategy;
-                    setup.scheduler.policy.kind = policy;
-                    add(setup, None);
-                }
-            }
-            if args.peers {
-                Peer::ALL.into_iter().for_each(|peer| add(setup.clone(), Some(peer)));
-            }
+            jobs.extend(variants.iter().map(|setup| job(setup, None)));
+            let peers = args.peers.then_some(Peer::ALL).into_iter().flatten();
+            jobs.extend(peers.map(|peer| job(&setup, Some(peer))));
         }
     }
     let rows = run(&jobs, args, &slo);
@@ -72,7 +70,62 @@ fn setup(config: &Config, cost: CostModel) -> Setup {
         block_size: config.kv_cache.block_size,
         num_blocks: None,
         cost,
+        workers: Workers::default(),
     }
+}
+
+/// The engines that share the load, and when some are gone.
+fn workers(args: &SimulateArgs, config: &Config) -> Result<Workers, Failure> {
+    if !(1..=MOST_WORKERS).contains(&args.workers) {
+        return Err(bad("workers", format!("must be from 1 to {MOST_WORKERS}")));
+    }
+    if args.peers && args.workers > 1 {
+        return Err(bad("peers", "are single engines: leave out --workers"));
+    }
+    let outage = |text: &String| {
+        let outage = Outage::parse(text).filter(|outage| outage.worker < args.workers);
+        outage.ok_or_else(|| {
+            bad("outage", format!("{text} is not WORKER:FROM-TO with one of the {} workers", args.workers))
+        })
+    };
+    Ok(Workers {
+        count: args.workers,
+        balancer: config.workers.balancer,
+        breaker: config.workers.breaker,
+        check_interval: Micros::from_secs_f64(config.workers.check_interval.as_secs_f64()),
+        outages: args.outages.iter().map(outage).collect::<Result<_, _>>()?,
+    })
+}
+
+/// An engine for each choice of strategy, policy, balancer and preemption.
+fn variants(args: &SimulateArgs, setup: &Setup) -> Result<Vec<Setup>, Failure> {
+    let strategies = chosen("strategy", &args.strategies, &StrategyKind::ALL, StrategyKind::name)?;
+    let policies = chosen("policy", &args.policies, &PolicyKind::ALL, PolicyKind::name)?;
+    // What is not named is what is configured.
+    let balancers = match args.balancers.as_slice() {
+        [] => vec![setup.workers.balancer],
+        names => chosen("balancer", names, &Balancer::ALL, Balancer::name)?,
+    };
+    let preemptions = match args.preemptions.as_slice() {
+        [] => vec![setup.scheduler.preemption],
+        names => chosen("preemption", names, &Preemption::ALL, Preemption::name)?,
+    };
+    let mut variants = Vec::new();
+    for strategy in strategies {
+        for &policy in &policies {
+            for &balancer in &balancers {
+                for &preemption in &preemptions {
+                    let mut setup = setup.clone();
+                    setup.intake.flush.strategy = strategy;
+                    setup.scheduler.policy.kind = policy;
+                    setup.scheduler.preemption = preemption;
+                    setup.workers.balancer = balancer;
+                    variants.push(setup);
+                }
+            }
+        }
+    }
+    Ok(variants)
 }
 
 struct Job {
@@ -130,6 +183,9 @@ impl Job {
             load: self.load,
             strategy: strategy.to_owned(),
             policy,
+            workers: self.setup.workers.count,
+            balancer: self.setup.workers.balancer.name(),
+            preemption: self.setup.scheduler.preemption.name(),
             summary: measured.summary(slo),
             measured,
         }
@@ -192,7 +248,7 @@ fn read_cost(path: &Path) -> Result<CostModel, Failure> {
 
 fn loads(args: &SimulateArgs, workload: &Workload, setup: &Setup) -> Vec<(Workload, Load)> {
     let utilisation = args.utilisation;
-    let factor = workload.factor(utilisation, &setup.cost, &setup.capacity());
+    let factor = workload.factor(utilisation, &setup.cost, &setup.capacity()) * setup.workers.count as f64;
     let raw = args.raw.then(|| (workload.clone(), Load::Raw));
     let scaled = args.scaled.then(|| (workload.scaled(factor), Load::Scaled { utilisation, factor }));
     raw.into_iter().chain(scaled).collect()

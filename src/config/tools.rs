@@ -23,6 +23,14 @@ pub struct SimulateArgs {
     pub mixed: bool,
     /// The schedulers of other servers, too.
     pub peers: bool,
+    /// Engines that share the load.
+    pub workers: usize,
+    pub balancers: Vec<String>,
+    /// `WORKER:FROM-TO`, in seconds.
+    pub outages: Vec<String>,
+    pub preemptions: Vec<String>,
+    /// Of each engine; `None` is as many as all seats can use.
+    pub kv_blocks: Option<usize>,
     /// A file of `forebay calibrate`; `None` is the simulated worker.
     pub cost: Option<PathBuf>,
     pub goodput: Vec<String>,
@@ -207,6 +215,16 @@ pub(super) fn simulate() -> Clap {
                 .value_parser(value_parser!(f64)),
             trace_lengths(),
             mixed(),
+            number("workers", "1", "Engines that share the load; capacity is that of all of them")
+                .value_parser(value_parser!(usize)),
+            optional_list("balancer", "all, or names of balancers with commas [default: the configuration's]"),
+            optional_list("outage", "Workers that are gone for a time: 1:20-30 is the second, which has number 1, from 20 to 30 s"),
+            optional_list("preemption", "all, or names of preemptions with commas [default: the configuration's]"),
+            Arg::new("kv-blocks")
+                .long("kv-blocks")
+                .value_name("N")
+                .value_parser(value_parser!(usize))
+                .help("KV blocks of an engine [default: as many as all seats can use]"),
             flag("peers", "Also run the schedulers of vLLM, SGLang, Orca and FastServe, with the tokens per step that serve them best"),
             file("cost", "A cost model that `forebay calibrate` wrote [default: 10 ms a step and 0.5 ms a token]"),
             goodput(),
@@ -217,6 +235,10 @@ pub(super) fn simulate() -> Clap {
 
 fn list(name: &'static str, default: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name("NAMES").default_value(default).value_delimiter(',').help(help)
+}
+
+fn optional_list(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name("NAMES").value_delimiter(',').help(help)
 }
 
 fn number(name: &'static str, default: &'static str, help: &'static str) -> Arg {
@@ -273,6 +295,11 @@ pub(super) fn simulate_args(matches: &ArgMatches) -> SimulateArgs {
         trace_lengths: given(matches, "trace-lengths"),
         mixed: matches.get_flag("mixed"),
         peers: matches.get_flag("peers"),
+        workers: given(matches, "workers"),
+        balancers: strings(matches, "balancer"),
+        outages: strings(matches, "outage"),
+        preemptions: strings(matches, "preemption"),
+        kv_blocks: matches.get_one("kv-blocks").copied(),
         cost: matches.get_one::<PathBuf>("cost").cloned(),
         goodput: strings(matches, "goodput"),
         json: matches.get_flag("json"),

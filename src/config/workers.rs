@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_core::settings::Setting;
 use forebay_core::units::Micros;
-use forebay_engine::workers::balance::Balancer;
-use forebay_engine::workers::breaker::BreakerConfig;
+use forebay_core::workers::balance::Balancer;
+use forebay_core::workers::breaker::BreakerConfig;
 use forebay_engine::workers::{UpstreamConfig, base, breaker_settings, upstream_settings};
 
 use super::checks::Reader;

@@ -12,7 +12,7 @@ use super::choice::Choice;
 use super::delta::Delta;
 use forebay_core::request::{Event, FinishReason, Request, RequestError, SamplingParams, Shaping};
 use forebay_core::units::{Micros, TokenId};
-use forebay_engine::workers::breaker::Verdict;
+use forebay_core::workers::breaker::Verdict;
 use forebay_engine::workers::{Dispatched, Underway};
 
 /// A running request. Dropping it aborts what is unfinished.

@@ -5,7 +5,7 @@
 //!                          ─▶ scheduler (who computes what in the next step) ─▶ kv (blocks)
 //! step (what crosses to the model and back)      sampling (logits → token)
 //! constraint (what a grammar allows)             report (what happened, for those who watch)
-//! settings (what one row of a table of settings says)
+//! settings (what one row of a table of settings says)      workers (which of several engines takes a request)
 //! ```
 //! This crate knows no clock, no async, no IO, no tensors and no logs; time and randomness come in as arguments. Its
 //! Cargo.toml has nothing that could bring them. `intake` and `scheduler` do not know each other: `forebay-turn` is where
@@ -40,3 +40,4 @@ pub mod settings;
 pub mod slo;
 pub mod step;
 pub mod units;
+pub mod workers;

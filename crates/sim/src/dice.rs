@@ -16,7 +16,8 @@ impl Dice {
         dice
     }
 
-    fn next(&mut self) -> u64 {
+    /// 64 bits, each as likely set as not.
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

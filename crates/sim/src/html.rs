@@ -122,6 +122,9 @@ mod tests {
             load: Load::Scaled { utilisation: 0.7, factor: 0.25 },
             strategy: strategy.into(),
             policy: "fair".into(),
+            workers: 1,
+            balancer: "prefix_aware",
+            preemption: "most_recent",
             summary: measured.summary(&Slo::default()),
             measured: measured.clone(),
         };

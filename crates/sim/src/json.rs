@@ -16,6 +16,15 @@ pub fn rows(rows: &[Row], seed: u64, runs: u64, slo: &Slo) -> Value {
             },
             "strategy": row.strategy,
             "policy": row.policy,
+            "workers": row.workers,
+            "balancer": row.balancer,
+            "preemption": row.preemption,
+            "cached_prompt_tokens": row.measured.inside.cached_tokens,
+            "preemptions": row.measured.inside.preemptions,
+            "retried": row.measured.inside.retried,
+            "breaker_openings": row.measured.inside.breaker_openings,
+            "requests_by_worker": row.measured.inside.by_worker,
+            "evenness": row.summary.evenness,
         });
         extend(&mut object, summary(&row.summary));
         object["classes"] = classes(&row.measured, slo);

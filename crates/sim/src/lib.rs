@@ -2,10 +2,11 @@
 //! in the model's place. Pure: a scenario, a cost model and a seed in, measurements out, bit for bit the same each time.
 //!
 //! ```text
-//! scenario.rs (YAML) ─ seed ─▶ arrivals ─▶ simulate.rs: virtual time ─▶ measure.rs: records ─▶ summary
+//! scenario.rs (YAML) ─ seed ─▶ arrivals ─▶ simulate.rs, run.rs: virtual time ─▶ measure.rs: records ─▶ summary
 //! trace.rs (recorded) ────────┘              │                                 ▲
 //!                                            │  peers/: other servers' schedulers, the same arrivals and cost
-//!                                            │  forebay_turn's Turn and Core, the calls that the live loop makes
+//!                                            │  worker.rs: forebay_turn's Turn and Core, the calls that the live loop makes;
+//!                                            │  core's board chooses among several
 //!                                            └─ executor.rs: cost.rs instead of a forward pass
 //! replay.rs: the same calls, times and tokens from a live loop's decision log
 //! report.rs, json.rs, html.rs: for people and programs
@@ -16,7 +17,7 @@
 //!
 //! ```
 //! use forebay_core::{intake, scheduler};
-//! use forebay_sim::{CostModel, Scenario, Setup, Slo, simulate};
+//! use forebay_sim::{CostModel, Scenario, Setup, Slo, Workers, simulate};
 //!
 //! let scenario = Scenario::built_in("steady_state").expect("a built-in scenario").at_rate(2.0, 3.0);
 //! let setup = Setup {
@@ -25,6 +26,7 @@
 //!     block_size: 32,
 //!     num_blocks: None,
 //!     cost: CostModel::simulated_worker(),
+//!     workers: Workers::default(),
 //! };
 //! let classes: Vec<String> = scenario.classes.iter().map(|class| class.name.clone()).collect();
 //! let run = |seed| {
@@ -47,9 +49,12 @@ pub mod peers;
 pub mod recommend;
 pub mod replay;
 pub mod report;
+mod run;
 pub mod scenario;
+mod setup;
 pub mod simulate;
 pub mod trace;
+mod worker;
 pub mod workload;
 
 pub use arrival::Arrival;
@@ -58,7 +63,8 @@ pub use measure::{Measured, Slo, Summary};
 pub use peers::Peer;
 pub use report::{Load, Row};
 pub use scenario::Scenario;
-pub use simulate::{Setup, simulate, simulate_all};
+pub use setup::{Outage, Setup, Workers};
+pub use simulate::{simulate, simulate_all};
 pub use trace::Trace;
 pub use workload::Workload;
 
@@ -66,3 +72,5 @@ pub use workload::Workload;
 mod claim_tests;
 #[cfg(test)]
 mod table_tests;
+#[cfg(test)]
+mod worker_tests;

@@ -1,6 +1,7 @@
 //! What happened to each request, and the numbers that `vllm bench serve` would print for it. The simulator and the load
 //! generator fill the same records.
 
+use super::arrival::Arrival;
 use forebay_core::request::Priority;
 use forebay_core::slo;
 use forebay_core::units::Micros;
@@ -41,6 +42,23 @@ pub struct Measured {
     pub duration: Micros,
     /// Requests that waited and that ran, now and then.
     pub depths: Vec<Depth>,
+    /// What only a simulation knows.
+    pub inside: Inside,
+}
+
+/// What engines and workers did, which a client does not see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inside {
+    /// Prompt tokens that were in the prefix cache.
+    pub cached_tokens: u64,
+    /// Sequences that gave their blocks away.
+    pub preemptions: u64,
+    /// Requests that a worker failed before their first token, and that were sent to another.
+    pub retried: usize,
+    /// How often a worker's circuit breaker opened.
+    pub breaker_openings: usize,
+    /// Requests that each worker was sent.
+    pub by_worker: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +115,20 @@ pub struct Summary {
 }
 
 impl Record {
+    /// Of a request that has not begun.
+    pub fn of(arrival: &Arrival) -> Record {
+        Record {
+            class: arrival.class,
+            priority: arrival.priority,
+            sent: arrival.at,
+            prompt_tokens: arrival.prompt_tokens,
+            output_tokens: 0,
+            first_token: None,
+            last: arrival.at,
+            end: End::Open,
+        }
+    }
+
     pub fn ttft_ms(&self) -> Option<f64> {
         Some(millis(self.first_token?.since(self.sent)))
     }
@@ -202,6 +234,7 @@ impl Measured {
         let later = |depth: Depth| Depth { at: depth.at + self.duration, ..depth };
         self.depths.extend(other.depths.into_iter().map(later));
         self.duration = self.duration + other.duration;
+        self.inside.append(&other.inside);
     }
 
     pub fn summary(&self, slo: &Slo) -> Summary {
@@ -248,6 +281,17 @@ impl Measured {
         let mut ttfts: Vec<f64> = completed.filter_map(Record::ttft_ms).collect();
         ttfts.sort_unstable_by(f64::total_cmp);
         ttfts
+    }
+}
+
+impl Inside {
+    fn append(&mut self, other: &Inside) {
+        self.cached_tokens += other.cached_tokens;
+        self.preemptions += other.preemptions;
+        self.retried += other.retried;
+        self.breaker_openings += other.breaker_openings;
+        self.by_worker.resize(self.by_worker.len().max(other.by_worker.len()), 0);
+        self.by_worker.iter_mut().zip(&other.by_worker).for_each(|(mine, theirs)| *mine += theirs);
     }
 }
 

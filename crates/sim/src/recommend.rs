@@ -4,7 +4,8 @@
 use super::arrival::Arrival;
 use super::cost::CostModel;
 use super::measure::{End, Measured, Record, Slo, Summary};
-use super::simulate::{Setup, simulate};
+use super::setup::{Setup, Workers};
+use super::simulate::simulate;
 use forebay_core::intake::StrategyKind;
 use forebay_core::scheduler::PolicyKind;
 use forebay_core::units::Micros;
@@ -122,6 +123,7 @@ impl Run {
             block_size: record.block_size,
             num_blocks: Some(record.num_blocks),
             cost,
+            workers: Workers::default(),
         };
         Some(Run { setup, arrivals: arrivals(&a_loop.past, began) })
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::measure::{Measured, Slo, Stats, Summary};
+use super::measure::{Inside, Measured, Slo, Stats, Summary};
 
 /// Whether a scenario ran at the rates of its file or scaled to what the engine can do.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +33,11 @@ pub struct Row {
     pub strategy: String,
     /// Of a peer's run, the tokens of a step.
     pub policy: String,
+    /// Workers, and how one is chosen.
+    pub workers: usize,
+    pub balancer: &'static str,
+    /// Who gives blocks back.
+    pub preemption: &'static str,
     pub measured: Measured,
     pub summary: Summary,
 }
@@ -66,11 +71,35 @@ pub fn table(rows: &[Row]) -> String {
         let goodput = row.summary.goodput.map_or("-".into(), |goodput| format!("{goodput:.2}"));
         let _ = writeln!(
             text,
-            "  {:<15}{:<18}{completed:>9}{refused:>9}{failed:>9}{:>12.1}{:>12.1}{:>11.1}{:>11.1}{:>10.2}{goodput:>10}",
-            row.strategy, row.policy, ttft.p50, ttft.p99, itl.p50, itl.p99, row.summary.request_throughput
+            "  {:<15}{:<18}{completed:>9}{refused:>9}{failed:>9}{:>12.1}{:>12.1}{:>11.1}{:>11.1}{:>10.2}{goodput:>10}{}",
+            row.strategy,
+            row.policy,
+            ttft.p50,
+            ttft.p99,
+            itl.p50,
+            itl.p99,
+            row.summary.request_throughput,
+            inside(row)
         );
     }
     text
+}
+
+/// What there is to say of several workers, and of blocks that were too few.
+fn inside(row: &Row) -> String {
+    let Inside { cached_tokens, preemptions, retried, breaker_openings, by_worker } = &row.measured.inside;
+    let mut parts = Vec::new();
+    if row.workers > 1 {
+        let sent: Vec<String> = by_worker.iter().map(usize::to_string).collect();
+        parts.push(format!("{}: {} requests, {cached_tokens} tokens cached", row.balancer, sent.join(" + ")));
+    }
+    if *retried + *breaker_openings > 0 {
+        parts.push(format!("{retried} retried, breakers opened {breaker_openings} times"));
+    }
+    if *preemptions > 0 {
+        parts.push(format!("{}: {preemptions} preemptions", row.preemption));
+    }
+    if parts.is_empty() { String::new() } else { format!("  {}", parts.join("; ")) }
 }
 
 fn load(load: &Load) -> String {

@@ -1,11 +1,15 @@
 //! The simulator against arithmetic, against itself, and against its bounds.
 
 use super::*;
-use crate::measure::Slo;
+use crate::cost::CostModel;
+use crate::measure::{End, Slo};
 use crate::scenario::Scenario;
+use crate::setup::Workers;
+use forebay_core::intake;
 use forebay_core::intake::{Capacity as QueueCapacity, StrategyKind};
 use forebay_core::scheduler::policy::{PolicyConfig, PolicyKind};
-use forebay_core::scheduler::{Preemption, Speculative};
+use forebay_core::scheduler::{self, Preemption, Speculative};
+use forebay_core::units::Micros;
 
 pub(crate) fn setup() -> Setup {
     Setup {
@@ -25,6 +29,7 @@ pub(crate) fn setup() -> Setup {
         block_size: 32,
         num_blocks: None,
         cost: CostModel::simulated_worker(),
+        workers: Workers::default(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 
 use super::measure::{Measured, Slo, Summary};
 use super::peers::Peer;
-use super::simulate::{Setup, simulate_all, tests::setup};
+use super::setup::Setup;
+use super::simulate::{simulate_all, tests::setup};
 use super::workload::Workload;
 use forebay_core::intake::StrategyKind;
 use forebay_core::scheduler::{self, PolicyKind};

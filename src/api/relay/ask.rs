@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::api::access::Identity;
 use forebay_core::request::{Payer, Priority, RequestError};
+use forebay_core::workers::prefix::Chain;
 use forebay_engine::metrics::Route;
 use forebay_engine::workers::Upstream;
-use forebay_engine::workers::prefix::Chain;
 
 /// Nobody's list of models has it, and everybody who has a model has it.
 const DEFAULT: &str = "default";

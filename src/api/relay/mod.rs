@@ -28,8 +28,8 @@ use crate::api::pipeline::head;
 use crate::api::refused::{no_route, refused};
 use crate::api::{extract, replay};
 use forebay_core::request::RequestError;
+use forebay_core::workers::breaker::Verdict;
 use forebay_engine::workers::Lease;
-use forebay_engine::workers::breaker::Verdict;
 
 use ask::Ask;
 pub use upstream::Relay;

@@ -18,8 +18,8 @@ use crate::api::openai::responses::answer::ResponseErrorEvent;
 use crate::api::request_metrics::StreamFault;
 use crate::api::{error, sse};
 use forebay_core::request::RequestError;
+use forebay_core::workers::breaker::Verdict;
 use forebay_engine::metrics::Route;
-use forebay_engine::workers::breaker::Verdict;
 use forebay_engine::workers::{Answer, Fault, Lease};
 
 struct Streamed {

@@ -9,7 +9,7 @@ use crate::api::Front;
 use crate::api::error::ErrorCode;
 use crate::generate::Generator;
 use forebay_core::request::RequestError;
-use forebay_engine::workers::breaker::Verdict;
+use forebay_core::workers::breaker::Verdict;
 use forebay_engine::workers::{Answer, Fault, Lease};
 
 /// What relaying needs. Cheap to clone.

@@ -113,7 +113,7 @@ fn a_simulation_repeats_bit_for_bit() {
     assert!(one == run("3") && html == std::fs::read_to_string(page).unwrap() && one != run("4"));
     let body: Value = serde_json::from_str(&one).unwrap();
     let rows = body["results"].as_array().unwrap();
-    assert_eq!(rows.len(), 2 * 5 * 3);
+    assert_eq!(rows.len(), 2 * 5 * 4);
     assert!(rows.iter().all(|row| row["completed"].as_u64() > Some(100) && row["failed"] == 0));
     assert_eq!(html.matches("<h2>").count(), 2);
     for (arguments, expected) in [
@@ -121,10 +121,50 @@ fn a_simulation_repeats_bit_for_bit() {
         (&["--scenario", "nowhere"], "steady_state"),
         (&["--utilisation", "0"], "above 0"),
         (&["--goodput", "itl:5"], "ttft:MS"),
+        (&["--scenario", "azure_conversations", "--trace-lengths", "2"], "at most 1"),
+        (&["--workers", "0"], "from 1 to"),
+        (&["--workers", "2", "--outage", "2:1-3"], "2:1-3 is not"),
+        (&["--workers", "2", "--outage", "1:3-1"], "1:3-1 is not"),
+        (&["--workers", "2", "--peers"], "single engines"),
+        (&["--workers", "2", "--balancer", "heaviest"], "valid are all, round_robin"),
+        (&["--preemption", "oldest"], "valid are all, most_recent"),
     ] {
         let (code, _, err) = forebay(&[&["simulate"], arguments].concat());
         assert!(code == Some(2) && err.contains(expected), "{arguments:?}: {err}");
     }
+}
+
+/// What a person sees who compares, with classes, promises, other servers' schedulers and several workers.
+#[test]
+fn a_simulation_compares_peers_and_workers() {
+    let scaled = ["simulate", "--scenario", "mooncake_conversations", "--load", "scaled", "--strategy", "queue_depth"];
+    let with = |more: &[&str]| success(&[&scaled, more].concat());
+    let text = with(&["--utilisation", "1.2", "--policy", "slo", "--peers", "--mixed", "--goodput", "promises"]);
+    let goodput = |name: &str| {
+        let line =
+            text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+        line.split_whitespace().last().unwrap().parse::<f64>().expect("a number")
+    };
+    let peers = ["vLLM  ", "vLLM priority", "SGLang LPM", "prefill first", "FastServe"].map(goodput);
+    let own = goodput("queue_depth");
+    assert!(peers.iter().all(|peer| *peer > 0.0 && own > 1.3 * peer), "{text}");
+
+    let text = with(&["--workers", "3", "--balancer", "all", "--outage", "1:100-200", "--json"]);
+    let body: Value = serde_json::from_str(&text).unwrap();
+    let rows = body["results"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let sent: Vec<u64> = row["requests_by_worker"].as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+        let retried = row["retried"].as_u64().unwrap();
+        assert_eq!((sent.len(), sent.iter().sum::<u64>()), (3, 1_000 + row["retried"].as_u64().unwrap()), "{row}");
+        assert!(row["failed"].as_u64() > Some(0) && row["completed"].as_u64() > Some(900) && retried < 200, "{row}");
+    }
+    // Few blocks, and who gives his back.
+    let text = with(&["--utilisation", "1.2", "--kv-blocks", "600", "--preemption", "most_recent,longest", "--json"]);
+    let body: Value = serde_json::from_str(&text).unwrap();
+    let preempted: Vec<u64> =
+        body["results"].as_array().unwrap().iter().filter_map(|row| row["preemptions"].as_u64()).collect();
+    assert!(preempted.len() == 2 && preempted[0] != preempted[1] && !preempted.contains(&0), "{preempted:?}");
 }
 
 #[tokio::test]
@@ -141,7 +181,7 @@ async fn an_engine_is_measured_advised_and_tried() {
     // Calibration has asked for more than fifty answers already.
     let advice: Value =
         reqwest::get(server.at("/admin/strategy/recommend?window=10m")).await.unwrap().json().await.unwrap();
-    assert_eq!(advice["predictions"].as_array().map(Vec::len), Some(15), "{advice:#}");
+    assert_eq!(advice["predictions"].as_array().map(Vec::len), Some(20), "{advice:#}");
     let active: Vec<&Value> =
         advice["predictions"].as_array().unwrap().iter().filter(|row| row["active"] == true).collect();
     assert!(active.len() == 1 && active[0]["strategy"] == "fixed" && active[0]["policy"] == "fair");

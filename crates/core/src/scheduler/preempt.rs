@@ -14,7 +14,8 @@ pub enum Preemption {
     MostRecent,
     /// The one with the most known tokens: frees most at once.
     Longest,
-    /// The least urgent; as before anything else under every choice.
+    /// The same as the first: the least urgent goes before anything else under every choice. The name stays for those who have
+    /// configured it.
     LowestPriority,
 }
 

@@ -4,14 +4,14 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use tokio::sync::mpsc;
 
-use super::board::{Refusal, Want};
-use super::breaker::Verdict;
 use super::lease::{Lease, Underway};
 use super::pool::Pool;
-use super::prefix::Chain;
 use crate::command::Accepted;
 use crate::permit::Permit;
 use forebay_core::request::{Event, Request, RequestError};
+use forebay_core::workers::board::{Refusal, Want};
+use forebay_core::workers::breaker::Verdict;
+use forebay_core::workers::prefix::Chain;
 
 /// A group that was queued at a worker.
 pub struct Dispatched {

@@ -1,10 +1,10 @@
 //! A request under way at one worker.
 
-use super::breaker::{Ticket, Verdict};
 use super::pool::Pool;
 use super::upstream::Upstream;
 use crate::EngineHandle;
 use forebay_core::units::SeqId;
+use forebay_core::workers::breaker::{Ticket, Verdict};
 
 /// Counts in its worker's load until dropped. Dropped without a verdict, it counts for nothing: the client left.
 pub struct Lease {

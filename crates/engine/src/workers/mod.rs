@@ -1,24 +1,19 @@
 //! Who does the work: engine loops in this process and other servers, one pool of them.
 //!
 //! ```text
-//! generate ─ submit ─▶ dispatch.rs ─ board.rs: breaker.rs who may, balance.rs who does ─▶ Lease ─▶ engine loop  (local.rs)
-//! api/relay ─ lease ─▶    │            prefix.rs what they have seen, busy.rs            Lease ─▶ other server (upstream.rs)
+//! generate ─ submit ─▶ dispatch.rs ─ core's board: who may, who does ─▶ Lease ─▶ engine loop  (local.rs)
+//! api/relay ─ lease ─▶    │                                             Lease ─▶ other server (upstream.rs)
 //!                      pool.rs all of them    watch.rs: loops that died are begun again, other servers are asked how they are
 //! ```
 //! A [`Lease`] is a request under way at one worker: it counts in the worker's load until it is dropped, and its verdict is
 //! what the worker's breaker hears. Knows nothing of JSON.
 
-pub mod balance;
-pub mod board;
-pub mod breaker;
-mod busy;
 mod dispatch;
 mod lease;
 mod local;
 mod merge;
 mod orders;
 mod pool;
-pub mod prefix;
 mod settings;
 mod standing_orders;
 mod upstream;

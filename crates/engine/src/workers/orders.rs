@@ -2,7 +2,6 @@
 
 use futures_util::future::join_all;
 
-use super::balance::Balancer;
 use super::local::lock;
 use super::merge;
 use super::pool::Pool;
@@ -13,6 +12,7 @@ use forebay_core::report::BlockUse;
 use forebay_core::request::RequestError;
 use forebay_core::scheduler::thermal::{Level, Reading};
 use forebay_core::units::Micros;
+use forebay_core::workers::balance::Balancer;
 use forebay_turn::control::{ChangeSet, Changed};
 use forebay_turn::history::Record;
 use forebay_turn::stats::LiveSequence;

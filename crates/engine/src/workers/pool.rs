@@ -5,9 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-use super::balance::Balancer;
-use super::board::{Board, Glance};
-use super::breaker::{BreakerConfig, Ticket, Verdict};
 use super::local::{Local, lock};
 use super::standing_orders::Orders;
 use super::upstream::Upstream;
@@ -18,6 +15,9 @@ use crate::permit::{Gate, Permit};
 use forebay_clock::Clock;
 use forebay_core::request::RequestError;
 use forebay_core::units::Micros;
+use forebay_core::workers::balance::Balancer;
+use forebay_core::workers::board::{Board, Glance};
+use forebay_core::workers::breaker::{BreakerConfig, Ticket, Verdict};
 
 /// All workers. Cheap to clone.
 #[derive(Clone)]

@@ -3,8 +3,8 @@
 use forebay_core::settings::Setting;
 use forebay_core::units::Micros;
 
-use super::breaker::BreakerConfig;
 use super::upstream::UpstreamConfig;
+use forebay_core::workers::breaker::BreakerConfig;
 
 /// How long an upstream may take for what.
 pub fn upstream_settings() -> Vec<Setting<UpstreamConfig>> {

@@ -6,8 +6,8 @@ use super::blocks::{Blocks, Key};
 use crate::arrival::Arrival;
 use crate::cost::CostModel;
 use crate::dice::Dice;
-use crate::measure::{End, Measured};
-use crate::simulate::{self, Setup};
+use crate::measure::{End, Measured, Record};
+use crate::setup::Setup;
 use forebay_core::request::Priority;
 use forebay_core::scheduler::StepLoad;
 use forebay_core::units::Micros;
@@ -163,7 +163,7 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     pub fn new(setup: &Setup, classes: &[String], arrivals: &'a [Arrival], seed: u64) -> Run<'a> {
         let mut measured = Measured::new(classes.to_vec());
-        measured.records = arrivals.iter().map(simulate::record).collect();
+        measured.records = arrivals.iter().map(Record::of).collect();
         let sequence = |(index, arrival)| Sequence::new(arrival, index, setup.block_size);
         let engine = Engine {
             sequences: arrivals.iter().enumerate().map(sequence).collect(),

@@ -7,7 +7,7 @@ use forebay_core::units::Micros;
 use super::blocks::Blocks;
 use super::engine::{Engine, Scheduler};
 use crate::cost::CostModel;
-use crate::simulate::Setup;
+use crate::setup::Setup;
 
 /// Every step serves the most urgent jobs, as many as there are seats; who is not among them waits with its KV. A job joins the
 /// queue whose quantum its prompt takes, skipping those above, and falls a queue whenever it has used its quantum up. Who has waited for

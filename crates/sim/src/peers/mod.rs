@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use super::arrival::Arrival;
 use super::measure::Measured;
-use super::simulate::Setup;
+use super::setup::Setup;
 use super::workload::Workload;
 
 /// A scheduler of another server.

@@ -14,7 +14,7 @@ use crate::api::Front;
 use crate::api::error::ApiError;
 use crate::api::extract::read_object;
 use forebay_core::request::RequestError;
-use forebay_engine::workers::balance::Balancer;
+use forebay_core::workers::balance::Balancer;
 use forebay_turn::control::{Changed, unknown};
 
 type Answer<T> = Result<Json<T>, ApiError>;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use forebay_core::units::TokenId;
+use crate::units::TokenId;
 
 /// Tokens of a piece: a block of the KV cache as it is configured by default.
 const TOKENS: usize = 32;

@@ -4,7 +4,7 @@ use super::balance::{self, Balancer, Draw, Load};
 use super::breaker::{Breaker, BreakerConfig, Phase, Ticket, Verdict};
 use super::busy::Busy;
 use super::prefix::{Chain, Seen};
-use forebay_core::units::Micros;
+use crate::units::Micros;
 
 /// What a worker is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

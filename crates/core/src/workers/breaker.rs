@@ -7,7 +7,7 @@
 //!   └──────────── probe succeeds ─────┴────────────────────────────────────────────────────┘
 //! ```
 
-use forebay_core::units::Micros;
+use crate::units::Micros;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerConfig {

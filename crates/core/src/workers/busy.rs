@@ -1,6 +1,6 @@
 //! What part of its time a worker had work, lately. Pure.
 
-use forebay_core::units::Micros;
+use crate::units::Micros;
 
 /// What happened so long ago counts a third of what happens now.
 const MEMORY_S: f64 = 10.0;
