@@ -141,8 +141,9 @@ fn path(id: &'static str, shown: &'static str, help: &'static str) -> Arg {
     Arg::new(id).required(true).value_name(shown).value_parser(value_parser!(PathBuf)).help(help)
 }
 
-/// The flags of `serve` that change what is simulated; strategies and policies have arguments of their own.
-const SIMULATED: &[&str] = &["max-num-seqs", "max-num-batched-tokens", "max-stall-ms", "queue-capacity", "preemption"];
+/// The flags of `serve` that change what is simulated; strategies, policies and preemptions have arguments of
+/// their own.
+const SIMULATED: &[&str] = &["max-num-seqs", "max-num-batched-tokens", "max-stall-ms", "queue-capacity"];
 
 /// Those of the commands that work on the store.
 const STORED: &[&str] = &["store"];

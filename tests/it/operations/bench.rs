@@ -160,7 +160,10 @@ fn a_simulation_compares_peers_and_workers() {
         assert!(row["failed"].as_u64() > Some(0) && row["completed"].as_u64() > Some(900) && retried < 200, "{row}");
     }
     // Few blocks, and who gives his back.
-    let text = with(&["--utilisation", "1.2", "--kv-blocks", "600", "--preemption", "most_recent,longest", "--json"]);
+    let scarce = ["simulate", "--scenario", "steady_state", "--load", "scaled", "--strategy", "queue_depth", "--json"];
+    let text = success(
+        &[&scarce[..], &["--utilisation", "1.1", "--kv-blocks", "200", "--preemption", "most_recent,longest"]].concat(),
+    );
     let body: Value = serde_json::from_str(&text).unwrap();
     let preempted: Vec<u64> =
         body["results"].as_array().unwrap().iter().filter_map(|row| row["preemptions"].as_u64()).collect();
