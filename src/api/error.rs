@@ -125,6 +125,7 @@ pub fn face(error: &RequestError) -> Face {
             Face::new(StatusCode::NOT_FOUND, "not_found_error", "model_not_found").about("model")
         }
         E::RouteNotFound { .. } => Face::new(StatusCode::NOT_FOUND, "not_found_error", "not_found"),
+        E::Misdirected { .. } => Face::new(StatusCode::MISDIRECTED_REQUEST, INVALID, "misdirected_request"),
         E::Forbidden { .. } => Face::new(StatusCode::FORBIDDEN, "permission_error", "forbidden"),
         E::MethodNotAllowed { .. } => Face::new(StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed"),
         E::BodyTooLarge { .. } => Face::new(StatusCode::PAYLOAD_TOO_LARGE, INVALID, "body_too_large").close(),
@@ -272,6 +273,7 @@ mod tests {
             (E::GrammarBusy { retry_after_s: 2 }, 503, "compiler_busy"),
             (E::ModelNotFound { model: text() }, 404, "model_not_found"),
             (E::RouteNotFound { path: text() }, 404, "not_found"),
+            (E::Misdirected { host: text() }, 421, "misdirected_request"),
             (E::Forbidden { message: text() }, 403, "forbidden"),
             (E::MethodNotAllowed { method: text() }, 405, "method_not_allowed"),
             (E::BodyTooLarge { limit: 8 }, 413, "body_too_large"),

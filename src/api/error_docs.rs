@@ -65,6 +65,10 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
         (E::ModelNotFound { model: text("gpt-17") }, "`model` is not served here"),
         (E::RouteNotFound { path: text("/v1/nothing") }, "no such route"),
         (
+            E::Misdirected { host: text("evil.example") },
+            "`Host` is neither an address nor `localhost` nor in `server.hosts`, where no API key is asked for, or at `/admin`",
+        ),
+        (
             E::Forbidden { message: text("/admin answers to loopback only") },
             "`/admin` asked from elsewhere (`server.admin`), a key without the role, or a priority above the key's",
         ),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! listener.rs  addresses, sockets, TLS ─▶ serve.rs  accept loop: header timeout, write stalls, connection cap, drain
-//! routes.rs    every route, and its layers: request id ▸ count ▸ catch panics ▸ access ▸ route
+//! routes.rs    every route, and its layers: request id ▸ count ▸ catch panics ▸ host ▸ access ▸ route
 //! state.rs     what handlers share
 //!
 //! pipeline/    what the protocols share: head, parameters, sampling, messages, tools, running generations, frames
@@ -12,7 +12,8 @@
 //! relay/       requests that another server answers, where there are such
 //! openapi/     what all of it looks like
 //!
-//! access.rs    who may ask for what        cors.rs  pages of other origins      peer.rs   the other end of a connection
+//! hosts.rs     by which names they may ask  cors.rs  pages of other origins      peer.rs   the other end of a connection
+//! access.rs    who may ask for what
 //! proxies.rs, gateway_headers.rs           what a gateway may say of a request, and for whom it counts
 //! extract.rs   a body, bounded in bytes and time, as a JSON object              sse.rs    frames of a stream
 //! replay.rs    streams that can be read again                                   health.rs probes
@@ -35,6 +36,7 @@ mod extract;
 mod gateway_headers;
 mod guarded_body;
 pub mod health;
+mod hosts;
 mod inside;
 mod listener;
 mod openai;
@@ -58,6 +60,7 @@ pub use access::Door;
 pub use cors::Origins;
 pub use extract::BodyLimits;
 pub use health::Health;
+pub use hosts::Hosts;
 pub use inside::answerer;
 pub use listener::Listener;
 pub use operator::admin::audience::Access;

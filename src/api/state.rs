@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use crate::api::cors::Origins;
 use crate::api::extract::BodyLimits;
 use crate::api::health::Health;
+use crate::api::hosts::Hosts;
 use crate::api::operator::admin::audience::Access;
 use crate::api::operator::admin::canary::Canaries;
 use crate::api::operator::admin::feed::Feed;
@@ -40,6 +41,8 @@ pub struct Front {
     pub keys: Option<Keys>,
     /// Pages of other origins that may ask; without them, none.
     pub origins: Option<Origins>,
+    /// Names by which it may be called.
+    pub hosts: Hosts,
     pub store: Store,
     /// Told when a batch came, or is to be cancelled.
     pub batches: Arc<Notify>,

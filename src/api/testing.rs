@@ -88,6 +88,7 @@ impl Scene {
             workers,
             admin: Access::Any,
             keys: None,
+            hosts: crate::api::Hosts::default(),
             origins: None,
             store: Store::new(forebay_store::Config::memory()),
             batches: Arc::default(),

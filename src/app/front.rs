@@ -72,6 +72,7 @@ fn front(config: &Config, parts: Parts, reloader: Arc<Reloader>, access_log: Arc
         },
         keys,
         origins: config.server.origins.as_deref().map(api::Origins::of),
+        hosts: api::Hosts::of(&config.server.hosts),
         store,
         batches: Arc::default(),
         max_file_bytes: config.uploads.max_file_bytes,

@@ -37,6 +37,8 @@ pub struct ServerConfig {
     /// PEM files; with both only TLS is spoken.
     pub tls_cert: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
+    /// Names by which clients may call it, beside addresses and localhost.
+    pub hosts: Vec<String>,
     /// Pages of other origins that may ask.
     pub origins: Option<Vec<String>>,
     /// Told to end, the server takes requests for so long, not ready.
@@ -92,6 +94,7 @@ impl Default for ServerConfig {
             unix_socket: None,
             tls_cert: None,
             tls_key: None,
+            hosts: Vec::new(),
             origins: None,
             drain_delay: Duration::ZERO,
             stream_hold: Duration::from_secs(15),
@@ -146,7 +149,7 @@ fn timeouts() -> [Row; 3] {
     rows.map(|row| row.duration(Micros::from_millis(10)..=Micros::HOUR))
 }
 
-fn doors() -> [Row; 6] {
+fn doors() -> [Row; 7] {
     [
         Setting::one_of(
             "server.admin",
@@ -173,6 +176,15 @@ fn doors() -> [Row; 6] {
         Setting::new("server.tls_key", |c: &mut ServerConfig| &mut c.tls_key)
             .flag("tls-key")
             .help("a PEM file with the certificate's private key"),
+        Setting::own(
+            "server.hosts",
+            |c: &mut ServerConfig| &mut c.hosts,
+            "* alone, or a list of names such as llm.example.org, or .example.org for all below it",
+            |names| names.join(","),
+            hosts,
+        )
+        .flag("hosts")
+        .help("names by which clients may call it where no key is asked for, and for /admin, beside addresses and localhost"),
         Setting::own(
             "server.cors_origins",
             |c: &mut ServerConfig| &mut c.origins,
@@ -236,6 +248,14 @@ pub fn uploads_settings() -> Vec<Setting<UploadsConfig>> {
             .whole(1_024..=1 << 30)
             .help("larger uploads are refused"),
     ]
+}
+
+/// Without ports: a name is a server's whatever port it is at.
+fn hosts(text: &str) -> Option<Vec<String>> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let names = list(text);
+    let named = |name: &String| name.trim_matches('.') != "" && name.chars().all(plain) && !name.ends_with('.');
+    (names == ["*"] || names.iter().all(named)).then_some(names)
 }
 
 fn origins(text: &str) -> Option<Option<Vec<String>>> {

@@ -202,6 +202,17 @@ fn origins_are_written_as_browsers_write_them() {
 }
 
 #[test]
+fn hosts_are_names_without_ports() {
+    let hosts = |text: &str| load_all(None, &[("FOREBAY__SERVER__HOSTS", text)], &[]).map(|l| l.config.server.hosts);
+    assert_eq!(hosts("").unwrap(), Vec::<String>::new());
+    assert_eq!(hosts("*").unwrap(), ["*"]);
+    assert_eq!(hosts("llm.example.org, .svc.cluster.local").unwrap().len(), 2);
+    for odd in ["a.example:80", "http://a.example", "a/b", "*,a.example", "*.example", "a.example.", ".", "u@a"] {
+        assert!(hosts(odd).unwrap_err().to_string().contains("server.hosts"), "{odd}");
+    }
+}
+
+#[test]
 fn listeners_are_closed_to_others_and_certificates_are_whole() {
     let admin = |address: &str, more: &[&str]| load_all(None, &[], &[&["--admin-listen", address], more].concat());
     assert!(matches!(admin("0.0.0.0:1", &[]), Err(ConfigError::OpenToOthers { .. })));

@@ -6,6 +6,7 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::{Map, Value};
 
+use super::paths::Target;
 use crate::api::access::Identity;
 use forebay_core::request::{Payer, Priority, RequestError};
 use forebay_core::workers::prefix::Chain;
@@ -20,7 +21,7 @@ const MOST_SEQUENCES: i64 = 128;
 /// A request that is sent on. Cheap to clone, but for headers.
 #[derive(Clone)]
 pub struct Ask {
-    path: String,
+    target: Target,
     headers: HeaderMap,
     body: Bytes,
     model: Option<String>,
@@ -32,7 +33,12 @@ pub struct Ask {
 }
 
 impl Ask {
-    pub fn new(path: &str, headers: &HeaderMap, body: Bytes, object: Map<String, Value>) -> Result<Ask, RequestError> {
+    pub fn new(
+        target: Target,
+        headers: &HeaderMap,
+        body: Bytes,
+        object: Map<String, Value>,
+    ) -> Result<Ask, RequestError> {
         let model = match object.get("model") {
             None | Some(Value::Null) => None,
             Some(Value::String(name)) if name == DEFAULT => None,
@@ -47,7 +53,7 @@ impl Ask {
             None => String::new(),
         };
         Ok(Ask {
-            path: path.to_owned(),
+            target,
             headers: headers.clone(),
             body,
             model,
@@ -85,12 +91,12 @@ impl Ask {
         self.model.as_deref().unwrap_or(DEFAULT).chars().take(SHOWN).collect()
     }
 
-    pub fn path(&self) -> &str {
-        &self.path
+    pub fn target(&self) -> &Target {
+        &self.target
     }
 
     pub fn route(&self) -> Route {
-        crate::api::request_metrics::route(self.path.split('?').next().unwrap_or_default())
+        crate::api::request_metrics::route(&self.target.path)
     }
 
     pub fn body(&self) -> &Bytes {
@@ -139,11 +145,13 @@ pub fn is_end_to_end(name: &HeaderName) -> bool {
 mod tests {
     use serde_json::json;
 
+    use super::super::paths;
     use super::*;
 
     fn ask(body: Value) -> Result<Ask, RequestError> {
         let Value::Object(object) = body.clone() else { panic!("an object") };
-        Ask::new("/v1/completions?x=1", &HeaderMap::new(), body.to_string().into(), object)
+        let target = paths::target(&"/v1/completions?x=1".parse().expect("a path")).expect("a route");
+        Ask::new(target, &HeaderMap::new(), body.to_string().into(), object)
     }
 
     #[test]

@@ -6,10 +6,11 @@
 //! failed before its first token: once more elsewhere ◀──────────────┘
 //! ```
 //! Bodies go through as they are; only `default` becomes a name that the upstream knows. A client's API key stays here, and what
-//! the upstream says of tokens is charged to it (tally.rs).
+//! the upstream says of tokens is charged to it (tally.rs). Only routes that we know are sent on (paths.rs).
 
 mod ask;
 mod event;
+mod paths;
 mod stream;
 mod tally;
 mod upstream;
@@ -78,13 +79,13 @@ impl Relay {
         if request.method() != Method::POST {
             return Ok(Taken::Ours(request));
         }
+        let Some(target) = paths::target(&path) else { return Ok(Taken::Ours(request)) };
         let (mut parts, body) = request.into_parts();
         let copy = Request::from_parts(parts.clone(), body);
         let (body, object) = extract::read_whole(copy, self.front.body).await?;
-        let path = path.path_and_query().map_or("/", |path| path.as_str());
         let identity = parts.extensions.get::<Identity>();
         let stated = identity.map(|_| head::stated(&parts.headers, &object)).transpose()?.flatten();
-        let mut ask = Ask::new(path, &parts.headers, body, object)?;
+        let mut ask = Ask::new(target, &parts.headers, body, object)?;
         if let Some(identity) = identity {
             ask.keyed(identity, stated)?;
         }

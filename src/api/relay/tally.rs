@@ -116,6 +116,7 @@ fn usage_in(object: &Value) -> Option<Usage> {
 mod tests {
     use serde_json::json;
 
+    use super::super::paths;
     use super::*;
 
     /// Hears what is charged.
@@ -144,7 +145,8 @@ mod tests {
         let purse = Arc::new(Purse::default());
         let Value::Object(object) = json!({"model": "m", "prompt": "x".repeat(40)}) else { panic!("an object") };
         let body = Bytes::from("y".repeat(80));
-        let mut ask = Ask::new("/v1/completions", &axum::http::HeaderMap::new(), body, object).unwrap();
+        let target = paths::target(&"/v1/completions".parse().unwrap()).unwrap();
+        let mut ask = Ask::new(target, &axum::http::HeaderMap::new(), body, object).unwrap();
         ask.payer = Some(purse.clone());
         let mut tally = Tally::new(&ask);
         for event in events {

@@ -45,7 +45,7 @@ impl Relay {
         let Some(upstream) = lease.upstream() else { return Err(Failure::Ending) };
         let sent = tokio::select! { biased;
             () = self.front.workers.ended() => return Err(Failure::Ending),
-            sent = upstream.post(ask.path(), ask.headers(), ask.body_for(upstream)) => sent,
+            sent = upstream.post(&ask.target().path, ask.target().query.as_deref(), ask.headers(), ask.body_for(upstream)) => sent,
         };
         sent.map_err(|fault| {
             tracing::warn!(event = "upstream_failed", worker = lease.worker_id(), %fault, "an upstream failed a request");
@@ -69,7 +69,9 @@ impl Failure {
 pub fn error_of(fault: &Fault) -> RequestError {
     match fault {
         Fault::Silent(waited) => RequestError::BatchTimeout { waited_ms: waited.as_millis() as u64 },
-        Fault::Unreachable(_) | Fault::Cut(_) | Fault::TooLarge(_) | Fault::Status(_) => RequestError::EngineStopped,
+        Fault::Unreachable(_) | Fault::Cut(_) | Fault::TooLarge(_) | Fault::Status(_) | Fault::Path(_) => {
+            RequestError::EngineStopped
+        }
     }
 }
 

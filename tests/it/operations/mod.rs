@@ -13,6 +13,7 @@ mod model_server_protocol; // what routers count on
 #[cfg(unix)]
 mod notify; // systemd
 mod reload; // new configurations
+mod security; // attacks that once worked
 mod spans; // OTLP
 mod tls; // other servers over TLS
 mod workers; // several loops, and routers over processes that die, hang and fail

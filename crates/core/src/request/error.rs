@@ -44,6 +44,9 @@ pub enum RequestError {
     ModelNotFound { model: String },
     #[error("there is no such route: {path}")]
     RouteNotFound { path: String },
+    /// It says that it is for a host whose name nobody gave this server.
+    #[error("this server is not known as {host}; its operator can add the name to server.hosts")]
+    Misdirected { host: String },
     #[error("{message}")]
     Forbidden { message: String },
     #[error("{method} is not allowed here")]

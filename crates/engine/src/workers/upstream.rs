@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::HeaderMap;
-use reqwest::{Client, StatusCode};
+use reqwest::{Client, StatusCode, Url};
 use serde_json::Value;
 use thiserror::Error;
 use tokio::time::timeout;
@@ -54,6 +54,8 @@ pub enum Fault {
     TooLarge(usize),
     #[error("it answered with status {0}")]
     Status(u16),
+    #[error("{0} would be another path there")]
+    Path(String),
 }
 
 pub struct Upstream {
@@ -78,7 +80,7 @@ pub struct Answer {
 impl Upstream {
     /// `url` as [`base`] makes it. Proxies of the environment are for the world outside, and not asked.
     pub fn new(url: String, config: UpstreamConfig) -> Result<Upstream, String> {
-        let shown = reqwest::Url::parse(&url).map_err(|error| error.to_string())?;
+        let shown = Url::parse(&url).map_err(|error| error.to_string())?;
         let client = https::client(&url)
             .connect_timeout(config.connect_timeout)
             .redirect(reqwest::redirect::Policy::none())
@@ -110,13 +112,32 @@ impl Upstream {
         lock(&self.models).first().cloned()
     }
 
-    /// Sends a request; returns when the head of the answer is there. `path` has its query.
-    pub async fn post(&self, path: &str, headers: HeaderMap, body: Bytes) -> Result<Answer, Fault> {
-        let request = self.client.post(format!("{}{path}", self.url)).headers(headers).body(body);
+    /// Sends a request; returns when the head of the answer is there.
+    pub async fn post(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Answer, Fault> {
+        let request = self.client.post(self.address(path, query)?).headers(headers).body(body);
         let limit = self.config.response_timeout;
         let sent = timeout(limit, request.send()).await.map_err(|_| Fault::Silent(limit))?;
         let body = sent.map_err(|error| not_reached(&error))?;
         Ok(Answer { status: body.status(), headers: body.headers().clone(), body, idle: self.config.idle_timeout })
+    }
+
+    /// The URL of a path there, byte for byte: what the URL's grammar would turn into another path is nobody's.
+    fn address(&self, path: &str, query: Option<&str>) -> Result<Url, Fault> {
+        let misled = || Fault::Path(path.chars().take(200).collect());
+        let base = Url::parse(&self.url).map_err(|_| misled())?;
+        let mut url = Url::parse(&format!("{}{path}", self.url)).map_err(|_| misled())?;
+        let intended = format!("{}{path}", base.path().trim_end_matches('/'));
+        if url.path() != intended || url.origin() != base.origin() || url.query().is_some() {
+            return Err(misled());
+        }
+        url.set_query(query);
+        Ok(url)
     }
 
     /// Whether it is well, and which models it has. `/health` where there is one, else only the list of models.
@@ -166,7 +187,7 @@ impl Answer {
 
 /// Where a server's routes begin, from what people write: `http://host:8000`, `http://host:8000/`, `https://host/v1`.
 pub fn base(text: &str) -> Result<String, &'static str> {
-    let url = reqwest::Url::parse(text).map_err(|_| "is no URL")?;
+    let url = Url::parse(text).map_err(|_| "is no URL")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("must begin with http:// or https://");
     }
@@ -223,6 +244,30 @@ mod tests {
         assert_eq!(names(br#"{"data": [{"id": "a"}, {"id": 5}, {"id": "org/b"}]}"#), ["a", "org/b"]);
         for nonsense in [&b"{}"[..], b"[1]", b"\xff", br#"{"data": 7}"#] {
             assert!(names(nonsense).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_path_is_sent_as_it_is_or_not_at_all() {
+        for base in ["http://host:81", "http://user:secret@host/deep"] {
+            let upstream = Upstream::new(base.into(), UpstreamConfig::default()).unwrap();
+            let sent = |path, query| upstream.address(path, query).map(String::from).ok();
+            assert_eq!(sent("/v1/completions", None), Some(format!("{base}/v1/completions")));
+            assert_eq!(sent("/v1/completions", Some("a=b")), Some(format!("{base}/v1/completions?a=b")));
+            for path in [
+                "/v1/../admin/pause",
+                "/v1/%2e%2e/admin/pause",
+                "/v1/.%2e/admin/pause",
+                "/v1/..\\admin/pause",
+                "/v1/completions/../../admin/pause",
+                "/v1/a?b",
+                "/v1/a#b",
+                "/v1/a b",
+                "@elsewhere/v1",
+                ":82/v1",
+            ] {
+                assert_eq!(sent(path, None), None, "{path}");
+            }
         }
     }
 
