@@ -85,6 +85,19 @@ pub struct Identity {
     pub account: Option<Arc<Account>>,
     /// Asked in the key's name by a batch, which is a tenant of its own.
     pub for_batch: bool,
+    /// Of requests that are billed: whoever works for the request holds it as long as that takes.
+    pub place: Option<Place>,
+}
+
+/// A request's place among those of its key that run at once; given up with the last clone. The answer's body holds it, and so does
+/// work that goes on without a body.
+#[derive(Clone)]
+pub struct Place(Arc<Admission>);
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Place")
+    }
 }
 
 impl Identity {
@@ -135,10 +148,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Owner {
 pub async fn layer(Extract(front): Extract<Front>, mut request: Request, next: Next) -> Response {
     match admit(&front, &mut request) {
         Ok(None) => next.run(request).await,
-        Ok(Some(admission)) => {
+        Ok(Some(place)) => {
             let mut response = next.run(request).await;
-            tell(response.headers_mut(), &admission.seat.levels);
-            with_guard(response, admission)
+            tell(response.headers_mut(), &place.0.seat.levels);
+            with_guard(response, place)
         }
         Err(Refused { error, levels }) => {
             let mut response = refused(request.uri().path(), error);
@@ -149,7 +162,7 @@ pub async fn layer(Extract(front): Extract<Front>, mut request: Request, next: N
 }
 
 /// Lets a request through, or says why not. What it returns is held until the answer's body has ended.
-fn admit(front: &Front, request: &mut Request) -> Result<Option<Admission>, Refused> {
+fn admit(front: &Front, request: &mut Request) -> Result<Option<Place>, Refused> {
     let path = request.uri().path();
     let class = class(path);
     let door = request.extensions().get::<Door>().copied().unwrap_or_default();
@@ -169,13 +182,13 @@ fn admit(front: &Front, request: &mut Request) -> Result<Option<Admission>, Refu
         let message = format!("this API key does not have the role {}", role.name());
         return Err(RequestError::Forbidden { message }.into());
     }
-    let admission = match billed(request.method(), path) {
-        Some(route) => Some(keys.admit(&holder, route.label())?),
+    let place = match billed(request.method(), path) {
+        Some(route) => Some(Place(Arc::new(keys.admit(&holder, route.label())?))),
         None => None,
     };
-    let account = admission.as_ref().map(|admission| admission.account.clone());
-    request.extensions_mut().insert(Identity { holder, account, for_batch });
-    Ok(admission)
+    let account = place.as_ref().map(|place| place.0.account.clone());
+    request.extensions_mut().insert(Identity { holder, account, for_batch, place: place.clone() });
+    Ok(place)
 }
 
 /// What a model works for, and for that counts against a key's limits. What nobody knows may be an upstream's.
@@ -251,7 +264,7 @@ fn spelled(duration: Duration) -> String {
 }
 
 /// Its request counts as running until the answer has been sent or given up.
-impl BodyGuard for Admission {}
+impl BodyGuard for Place {}
 
 #[cfg(test)]
 mod tests {

@@ -285,6 +285,29 @@ async fn a_stream_holds_its_place_until_its_body_ends() {
     assert_eq!(again.status, 400, "it is let in");
 }
 
+/// Such a stream goes on without its client: a key with one place had twelve of them at once.
+#[tokio::test]
+async fn a_stream_that_can_be_read_again_holds_its_place_until_it_ends() {
+    let limited = NewKey { concurrency: Some(1), ..NewKey::named("a") };
+    let (mut scene, keys) = guarded(&[limited]).await;
+    let token = keys[0].token.clone();
+    let body = json!({"prompt": "hello", "max_tokens": 9, "stream": true});
+    let mut request = keyed(json_post("/v1/completions", &body), &token);
+    request.headers_mut().insert("x-conversation-id", "talk".parse().unwrap());
+    let asking = router(scene.state.clone()).oneshot(request);
+    let (response, group) = tokio::join!(asking, async { submitted(scene.commands.recv().await.unwrap()) });
+    assert_eq!(response.as_ref().unwrap().status(), 200);
+    // The client leaves, the work does not.
+    drop(response);
+    let again = async || answer(&scene.state, keyed(raw("/v1/completions", "{}"), &token)).await.status.as_u16();
+    assert_eq!(again().await, 429);
+    ends(&group);
+    while again().await == 429 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(again().await, 400, "it is let in");
+}
+
 fn ends(group: &[forebay_engine::command::Submission]) {
     group[0].events.try_send(Event::Finished(FinishReason::Length)).unwrap();
 }

@@ -24,8 +24,10 @@ use forebay_core::units::Micros;
 
 /// Of the payloads that one stream keeps; beyond it the oldest are gone.
 const MAX_BYTES: usize = 4 << 20;
-/// Streams that are kept; beyond it one that has ended is gone, or the oldest.
+/// Streams that are kept; beyond it the oldest that has ended is gone, or the oldest of whoever begins another.
 const MAX_STREAMS: usize = 256;
+/// How soon there may be room where all are under way, and others' own.
+const FULL_RETRY_S: u32 = 5;
 /// How long a stream can be read after its end.
 const KEPT: Micros = Micros(300 * 1_000_000);
 const LONGEST_ID: usize = 128;
@@ -72,13 +74,27 @@ pub fn conversation(headers: &HeaderMap) -> Result<Option<String>, RequestError>
 }
 
 impl Replays {
-    /// Drives `payloads` into a ring of its own; returns a reader of it from the beginning. A stream of the same id is ended.
+    /// Drives `payloads` into a ring of its own; returns a reader of it from the beginning. `held` is kept as long as that
+    /// takes. A stream of the same id is ended. Nobody else's stream is ended before it has come to its end: where there are too
+    /// many, this one is refused.
     pub fn begin(
         &self,
         id: String,
         clock: &Clock,
         payloads: impl Stream<Item = String> + Send + 'static,
-    ) -> BoxStream<'static, Event> {
+        held: impl Send + 'static,
+    ) -> Result<BoxStream<'static, Event>, RequestError> {
+        let mut streams = lock(&self.streams);
+        let began = clock.now();
+        streams.retain(|_, entry| !entry.ring.is_over(began));
+        if streams.len() >= MAX_STREAMS && !streams.contains_key(&id) {
+            let may_go = |(other, entry): &(&String, &Entry)| entry.ring.has_ended() || owner(other) == owner(&id);
+            let first_to_go = |(_, entry): &(&String, &Entry)| (!entry.ring.has_ended(), entry.began);
+            let oldest = streams.iter().filter(may_go).min_by_key(first_to_go).map(|(id, _)| id.clone());
+            let full = RequestError::QueueFull { capacity: MAX_STREAMS, retry_after_s: FULL_RETRY_S };
+            let gone = streams.remove(&oldest.ok_or(full)?);
+            gone.inspect(|entry| entry.end("too many streams are kept", began));
+        }
         let ring = Arc::new(Ring::default());
         let (writer, now) = (ring.clone(), clock.clone());
         // Ended by the map's entry: replaced, deleted, or dropped with the server.
@@ -88,19 +104,12 @@ impl Replays {
                 writer.push(payload);
             }
             writer.end(now.now());
+            drop(held);
         });
-        let mut streams = lock(&self.streams);
-        let began = clock.now();
-        streams.retain(|_, entry| !entry.ring.is_over(began));
-        if streams.len() >= MAX_STREAMS {
-            let first_to_go = |(_, entry): &(&String, &Entry)| (!entry.ring.has_ended(), entry.began);
-            let oldest = streams.iter().min_by_key(first_to_go).map(|(id, _)| id.clone());
-            oldest.and_then(|id| streams.remove(&id)).inspect(|entry| entry.end("too many streams are kept", began));
-        }
         let entry = Entry { ring: ring.clone(), task: task.abort_handle(), began };
         let before = streams.insert(id, entry);
         before.inspect(|entry| entry.end("another request of its conversation has begun", began));
-        ring.read(0)
+        Ok(ring.read(0))
     }
 
     /// What the stream `id` says from payload `from` on.
@@ -255,6 +264,11 @@ fn last_words(why: &'static str) -> [String; 2] {
     [sse::data(&error::object(&RequestError::StreamEnded { why })), sse::DONE.to_owned()]
 }
 
+/// Whose a stream is: what [`crate::api::access::Owner::own`] put before the client's id.
+fn owner(id: &str) -> Option<&str> {
+    id.split_once(':').map(|(owner, _)| owner)
+}
+
 fn unknown(id: &str) -> RequestError {
     let name = id.chars().take(LONGEST_ID).collect();
     RequestError::UnknownName {
@@ -281,7 +295,7 @@ mod tests {
     async fn a_stream_is_read_from_anywhere_and_by_many() {
         let (replays, clock) = (Replays::default(), Clock::manual());
         let said = futures_util::stream::iter(["a", "b", "c"].map(str::to_owned));
-        let first = replays.begin("x".into(), &clock, said);
+        let first = replays.begin("x".into(), &clock, said, ()).unwrap();
         assert_eq!(payloads(first).await, 3);
         // Behind its end there is one word: that it has ended.
         for (from, left) in [(0, 3), (2, 1), (3, 1)] {
@@ -297,7 +311,7 @@ mod tests {
     async fn the_oldest_payloads_give_way() {
         let (replays, clock) = (Replays::default(), Clock::manual());
         let large = futures_util::stream::iter((0..5).map(|_| "x".repeat(MAX_BYTES / 3)));
-        let live = replays.begin("x".into(), &clock, large);
+        let live = replays.begin("x".into(), &clock, large, ()).unwrap();
         drop(live);
         while replays.read("x", 0, clock.now()).is_ok() {
             tokio::task::yield_now().await;
@@ -310,8 +324,8 @@ mod tests {
     #[tokio::test]
     async fn the_next_of_a_conversation_ends_the_one_before() {
         let (replays, clock) = (Replays::default(), Clock::manual());
-        let endless = replays.begin("x".into(), &clock, futures_util::stream::pending());
-        let next = replays.begin("x".into(), &clock, futures_util::stream::iter(["a".to_owned()]));
+        let endless = replays.begin("x".into(), &clock, futures_util::stream::pending(), ()).unwrap();
+        let next = replays.begin("x".into(), &clock, futures_util::stream::iter(["a".to_owned()]), ()).unwrap();
         // An error and `[DONE]`: no stream ends without a word.
         assert_eq!((payloads(endless).await, payloads(next).await), (2, 1));
         replays.delete("x", clock.now()).unwrap();
@@ -322,7 +336,7 @@ mod tests {
     async fn who_reads_a_stream_that_is_deleted_hears_so() {
         let (replays, clock) = (Replays::default(), Clock::manual());
         let said = futures_util::stream::iter(["a".to_owned()]).chain(futures_util::stream::pending());
-        let mut reader = replays.begin("x".into(), &clock, said);
+        let mut reader = replays.begin("x".into(), &clock, said, ()).unwrap();
         let _ = reader.next().await.expect("its first payload");
         replays.delete("x", clock.now()).unwrap();
         assert_eq!(payloads(reader).await, 2);
@@ -342,7 +356,7 @@ mod tests {
     async fn a_reader_that_falls_behind_hears_so() {
         let (replays, clock) = (Replays::default(), Clock::manual());
         let large = futures_util::stream::iter((0..9).map(|_| "x".repeat(MAX_BYTES / 3)));
-        let slow = replays.begin("x".into(), &clock, large);
+        let slow = replays.begin("x".into(), &clock, large, ()).unwrap();
         while replays.read("x", 0, clock.now()).is_ok() {
             tokio::task::yield_now().await;
         }
@@ -352,15 +366,35 @@ mod tests {
     #[tokio::test]
     async fn streams_that_have_ended_give_way_first() {
         let (replays, clock) = (Replays::default(), Clock::manual());
-        let live = replays.begin("live".into(), &clock, futures_util::stream::pending());
+        let live = replays.begin("live".into(), &clock, futures_util::stream::pending(), ()).unwrap();
         for n in 0..MAX_STREAMS + 5 {
             clock.advance(Micros(1));
-            let ended = replays.begin(format!("ended-{n}"), &clock, futures_util::stream::iter(["a".to_owned()]));
+            let ended =
+                replays.begin(format!("ended-{n}"), &clock, futures_util::stream::iter(["a".to_owned()]), ()).unwrap();
             assert_eq!(payloads(ended).await, 1);
         }
         assert!(replays.read("live", 0, clock.now()).is_ok());
         assert!(replays.read("ended-0", 0, clock.now()).is_err());
         drop(live);
+    }
+
+    #[tokio::test]
+    async fn nobody_ends_a_live_stream_of_somebody_else() {
+        let (replays, clock) = (Replays::default(), Clock::manual());
+        let endless = futures_util::stream::pending;
+        let victim = replays.begin("key-a:talk".into(), &clock, endless(), ()).unwrap();
+        for n in 0..MAX_STREAMS - 1 {
+            clock.advance(Micros(1));
+            drop(replays.begin(format!("key-b:{n}"), &clock, endless(), ()).unwrap());
+        }
+        clock.advance(Micros(1));
+        // The attacker's oldest goes for its newest, and a third finds no room.
+        drop(replays.begin("key-b:more".into(), &clock, endless(), ()).unwrap());
+        assert!(replays.read("key-a:talk", 0, clock.now()).is_ok());
+        assert!(replays.read("key-b:0", 0, clock.now()).is_err());
+        let third = replays.begin("key-c:talk".into(), &clock, endless(), ());
+        assert!(matches!(third.err(), Some(RequestError::QueueFull { .. })));
+        drop(victim);
     }
 
     #[test]

@@ -165,7 +165,8 @@ pub async fn stream<C: Chunks>(
         route: C::ROUTE,
     };
     let mut response = match head.conversation.clone() {
-        Some(id) => sse::response(state.replays.begin(id, &state.clock, frames.into_stream())),
+        // It goes on when nobody reads it, and counts as running as long.
+        Some(id) => sse::response(state.replays.begin(id, &state.clock, frames.into_stream(), head.place())?),
         None => sse::response(frames.into_stream().map(|payload| Event::default().data(payload))),
     };
     response.extensions_mut().insert(fault);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::params::{Fields, wrong};
-use crate::api::access::{Identity, Owner};
+use crate::api::access::{Identity, Owner, Place};
 use crate::api::proxies::{FAIRNESS_IDS, OBJECTIVES, SLO_TPOT, SLO_TTFT};
 use crate::api::request_log::RequestLog;
 use crate::api::{State, replay};
@@ -146,6 +146,11 @@ impl Head {
 }
 
 impl Head {
+    /// The place of the request among those of its key, for work that the answer's body does not hold.
+    pub fn place(&self) -> Option<Place> {
+        self.identity.as_ref().and_then(|identity| identity.place.clone())
+    }
+
     /// Of routes whose answers cannot be read again.
     pub fn refuse_conversation(&self) -> Result<(), RequestError> {
         match self.conversation {
