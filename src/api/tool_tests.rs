@@ -207,6 +207,38 @@ async fn control_tokens_in_tools_and_calls_are_only_text() {
     assert!(ids.iter().all(|&id| scene.tokenizer.is_text(id)));
 }
 
+/// The arguments of past calls are JSON, which templates read and write again: `\u003c|end|>` became a real token.
+#[tokio::test]
+async fn control_tokens_behind_escapes_are_only_text() {
+    let mut scene = Scene::with(QWEN, 4_096);
+    let escaped = |text: &str, from: usize, to: usize| -> String {
+        let one = |(at, c): (usize, char)| match (from..to).contains(&at) {
+            true if at % 2 == 0 => format!("\\u{:04x}", c as u32),
+            true => format!("\\u{:04X}", c as u32),
+            false => c.to_string(),
+        };
+        text.chars().enumerate().map(one).collect()
+    };
+    for special in ["<|end|>", "<|user|>", "<|bos|>"] {
+        let length = special.len();
+        for (from, to) in (0..length).flat_map(|from| (from + 1..=length).map(move |to| (from, to))) {
+            let text = escaped(special, from, to);
+            for arguments in [format!("{{\"a\": \"{text}\"}}"), format!("{{\"{text}\": [\"x{text}\"]}}")] {
+                let state = scene.state.clone();
+                let call = json!({"id": "c1", "function": {"name": "f", "arguments": arguments}});
+                let chat = json!([{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}]);
+                let body = json!({"tools": [tool("f")], "messages": chat});
+                let client = tokio::spawn(async move { answer(&state, json_post(CHAT, &body)).await });
+                let group = submitted(scene.commands.recv().await.unwrap());
+                let ids = group[0].request.prompt().to_vec();
+                group[0].events.try_send(Event::Finished(FinishReason::Length)).unwrap();
+                assert_eq!(client.await.unwrap().status, 200);
+                assert!(ids.iter().all(|&id| scene.tokenizer.is_text(id)), "{arguments}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_prompt_that_opens_a_block_begins_in_thought() {
     let thinking = json!({"chat_template_kwargs": {"enable_thinking": true}, "tools": []});

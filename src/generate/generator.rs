@@ -100,7 +100,11 @@ impl Generator {
         let asked = parsers.tools == ParserChoice::Named(ToolFamily::Json);
         let tools = parsers.tools.resolve(source, ToolFamily::of_template).filter(|_| shown || asked);
         let grammars = Arc::new(Grammars::new(grammars, &tokenizer, limits.vocab_size as usize, &eos));
-        let guard = ContentGuard::new(tokenizer.special_texts());
+        let mut guard = ContentGuard::new(tokenizer.special_texts());
+        if tokenizer.normalises_specials() {
+            let tokenizer = tokenizer.clone();
+            guard = guard.normalising(Box::new(move |text| tokenizer.normalised(text)));
+        }
         let plain_words = tools == Some(ToolFamily::Json);
         let preparer = Arc::new(Preparer { tokenizer, template, guard, plain_words, limits: limits.clone() });
         let next_seq = AtomicU64::new(0);

@@ -109,8 +109,8 @@ impl Preparer {
             .then(|| in_plain_words(messages, told.as_ref().map(|tools| tools.json.as_str())));
         let marked = self.guard.mark(plain.as_deref().unwrap_or(messages));
         let variables =
-            options.variables.iter().map(|(name, json)| (name.clone(), self.guard.mark_text(json))).collect();
-        tools.iter_mut().for_each(|tools| tools.json = self.guard.mark_text(&tools.json));
+            options.variables.iter().map(|(name, json)| (name.clone(), self.guard.mark_json(json))).collect();
+        tools.iter_mut().for_each(|tools| tools.json = self.guard.mark_json(&tools.json));
         let guarded = TemplateOptions { variables, tools, ..options.clone() };
         let mut rendered =
             template.render_with(&marked, &guarded, forebay_clock::unix_seconds()).map_err(template_error)?;

@@ -28,10 +28,15 @@ impl ChatMessage {
     }
 
     /// Every text that the client wrote.
-    pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
+    /// All of them but the arguments of calls, which are JSON.
+    pub fn words_mut(&mut self) -> impl Iterator<Item = &mut String> {
         let ChatMessage { role, content, name, reasoning, tool_calls, tool_call_id } = self;
-        let calls = tool_calls.iter_mut().flat_map(|call| [&mut call.id, &mut call.name, &mut call.arguments]);
+        let calls = tool_calls.iter_mut().flat_map(|call| [&mut call.id, &mut call.name]);
         [role, content].into_iter().chain(name).chain(reasoning).chain(calls).chain(tool_call_id)
+    }
+
+    pub fn arguments_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        self.tool_calls.iter_mut().map(|call| &mut call.arguments)
     }
 
     pub fn texts(&self) -> impl Iterator<Item = &String> {

@@ -6,6 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use thiserror::Error;
+use tokenizers::{NormalizedString, Normalizer};
 
 use super::spelling::{ByteRules, Spelling};
 use forebay_core::units::TokenId;
@@ -108,6 +109,24 @@ impl Tokenizer {
     pub fn special_texts(&self) -> Vec<String> {
         let added = self.inner.get_added_vocabulary().get_added_tokens_decoder().values();
         added.filter(|token| token.special).map(|token| token.content.clone()).collect()
+    }
+
+    /// Whether some of them are looked for in what [`Tokenizer::normalised`] returns.
+    pub fn normalises_specials(&self) -> bool {
+        let added = self.inner.get_added_vocabulary().get_added_tokens_decoder().values();
+        self.inner.get_normalizer().is_some() && added.into_iter().any(|token| token.special && token.normalized)
+    }
+
+    /// A text as the file's normalizer makes it; as it is, if that fails.
+    pub fn normalised(&self, text: &str) -> String {
+        let normalised = guarded(|| {
+            let mut normalised = NormalizedString::from(text);
+            if let Some(normalizer) = self.inner.get_normalizer() {
+                normalizer.normalize(&mut normalised).map_err(|e| TokenizerError::Failed(brief(&e)))?;
+            }
+            Ok(normalised.get().to_owned())
+        });
+        normalised.unwrap_or_else(|_| text.to_owned())
     }
 
     /// Whether every token stands for fixed bytes, so that those of a text, concatenated, are the text.
