@@ -336,7 +336,7 @@ mod tests {
     fn the_type_follows_from_the_status() {
         for (error, status, _) in all() {
             let kind = match status {
-                400 | 405 | 413 | 415 => INVALID,
+                400 | 405 | 413 | 415 | 421 => INVALID,
                 401 => "authentication_error",
                 403 => "permission_error",
                 404 => "not_found_error",

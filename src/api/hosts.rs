@@ -5,17 +5,7 @@
 
 use std::net::IpAddr;
 
-use axum::extract::{Request, State as Extract};
-use axum::http::header;
 use axum::http::uri::Authority;
-use axum::middleware::Next;
-use axum::response::Response;
-
-use crate::api::Front;
-use crate::api::access::{Class, class};
-use crate::api::peer::Peer;
-use crate::api::refused::refused;
-use forebay_core::request::RequestError;
 
 /// Names beside addresses and `localhost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,10 +28,13 @@ impl Hosts {
     }
 
     /// Whether a request may say that it is for `authority`: a name or address, and perhaps a port.
-    fn know(&self, authority: &str) -> bool {
+    pub fn know(&self, authority: &str) -> bool {
         // Of what is no authority at all nobody says for whom it is.
         let Ok(authority) = authority.parse::<Authority>() else { return false };
-        if authority.as_str().contains('@') {
+        let port = authority.as_str().strip_prefix(authority.host());
+        let is_port = |rest: &str| rest.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+        // Neither credentials before it nor anything but a port behind it.
+        if !port.is_some_and(|rest| rest.is_empty() || is_port(rest)) {
             return false;
         }
         let host = authority.host().to_ascii_lowercase();
@@ -60,28 +53,6 @@ impl Hosts {
             }),
         }
     }
-}
-
-pub async fn layer(Extract(front): Extract<Front>, request: Request, next: Next) -> Response {
-    match stranger(&front, &request) {
-        Some(host) => refused(request.uri().path(), RequestError::Misdirected { host }),
-        None => next.run(request).await,
-    }
-}
-
-/// The name that a request says it is for, where that is nobody's here.
-fn stranger(front: &Front, request: &Request) -> Option<String> {
-    // Who comes through the file system has no name to resolve, and who comes from inside no host to speak of.
-    let through_a_file = matches!(request.extensions().get::<Peer>(), Some(Peer::Socket));
-    let is_open = front.keys.is_none() || class(request.uri().path()) == Class::Admin;
-    if through_a_file || !is_open {
-        return None;
-    }
-    const SHOWN: usize = 200;
-    let said = request.headers().get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
-    let asked = request.uri().authority().map(Authority::as_str);
-    let strange = said.chain(asked).find(|name| !front.hosts.know(name))?;
-    Some(strange.chars().take(SHOWN).collect())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 //! relay/       requests that another server answers, where there are such
 //! openapi/     what all of it looks like
 //!
-//! hosts.rs     by which names they may ask  cors.rs  pages of other origins      peer.rs   the other end of a connection
+//! hosts.rs, host_check.rs  by which names they may ask  cors.rs  pages of other origins      peer.rs   the other end of a connection
 //! access.rs    who may ask for what
 //! proxies.rs, gateway_headers.rs           what a gateway may say of a request, and for whom it counts
 //! extract.rs   a body, bounded in bytes and time, as a JSON object              sse.rs    frames of a stream
@@ -36,6 +36,7 @@ mod extract;
 mod gateway_headers;
 mod guarded_body;
 pub mod health;
+mod host_check;
 mod hosts;
 mod inside;
 mod listener;

@@ -15,7 +15,7 @@ use crate::api::refused::{no_method, no_route};
 use crate::api::relay::{self, Relay};
 use crate::api::state::{Front, State};
 use crate::api::{
-    access, anthropic, cors, gateway_headers, health, hosts, openai, openapi, operator, request_id, request_log,
+    access, anthropic, cors, gateway_headers, health, host_check, openai, openapi, operator, request_id, request_log,
     request_metrics,
 };
 use forebay_core::request::RequestError;
@@ -122,7 +122,7 @@ pub fn layered(router: Router, front: Front) -> Router {
     let origins = front.origins.as_ref().map(cors::layer);
     let router = router
         .layer(from_fn_with_state(front.clone(), access::layer))
-        .layer(from_fn_with_state(front.clone(), hosts::layer))
+        .layer(from_fn_with_state(front.clone(), host_check::layer))
         .layer(CatchPanicLayer::custom(move |panic| caught(&counter, panic)))
         .layer(from_fn_with_state(front.clone(), gateway_headers::layer))
         .layer(from_fn_with_state(front.clone(), request_metrics::layer))

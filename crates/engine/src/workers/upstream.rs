@@ -133,7 +133,7 @@ impl Upstream {
         let base = Url::parse(&self.url).map_err(|_| misled())?;
         let mut url = Url::parse(&format!("{}{path}", self.url)).map_err(|_| misled())?;
         let intended = format!("{}{path}", base.path().trim_end_matches('/'));
-        if url.path() != intended || url.origin() != base.origin() || url.query().is_some() {
+        if !path.starts_with('/') || url.path() != intended || url.origin() != base.origin() || url.query().is_some() {
             return Err(misled());
         }
         url.set_query(query);
