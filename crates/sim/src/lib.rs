@@ -54,3 +54,5 @@ pub use simulate::{Setup, simulate};
 
 #[cfg(test)]
 mod claim_tests;
+#[cfg(test)]
+mod overload_tests;
