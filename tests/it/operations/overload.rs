@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use crate::support::server::{Server, post};
 
 /// One loop of the simulated model: 10 ms a step and half a millisecond a token.
-fn server(args: &[&str]) -> Server {
-    let like_others = [("FOREBAY__WORKERS__MAX_BATCH_TOKENS", "512")];
-    Server::start_in(&[&["--model", "sim", "--workers", "1"], args].concat(), &like_others)
+fn server(args: &[&str], variables: &[(&str, &str)]) -> Server {
+    let like_others = ("FOREBAY__WORKERS__MAX_BATCH_TOKENS", "512");
+    Server::start_in(&[&["--model", "sim", "--workers", "1"], args].concat(), &[&[like_others], variables].concat())
 }
 
 /// A prompt of so many tokens that begins like no other's.
@@ -36,7 +36,7 @@ async fn until_queued(server: &Server, sequences: f64) {
 /// as critical ones.
 #[tokio::test]
 async fn a_critical_request_goes_before_the_prompts_of_sixty_low_ones_that_came_earlier() {
-    let server = server(&[]);
+    let server = server(&[], &[]);
     let mut lows = JoinSet::new();
     for number in 0..60 {
         lows.spawn(post(server.at("/v1/completions"), ask("low", number, 400, 64)));
@@ -63,7 +63,7 @@ async fn a_critical_request_goes_before_the_prompts_of_sixty_low_ones_that_came_
 async fn at_five_times_capacity_critical_requests_are_served_whole_and_low_ones_wait() {
     const SECONDS: usize = 8;
     const PER_SECOND: usize = 60;
-    let server = server(&[]);
+    let server = server(&[], &[]);
     let mut asked = JoinSet::new();
     let mut clock = tokio::time::interval(Duration::from_millis(1_000 / PER_SECOND as u64));
     let mut counts = [0_usize; 4];
@@ -104,7 +104,18 @@ async fn at_five_times_capacity_critical_requests_are_served_whole_and_low_ones_
 
 #[tokio::test]
 async fn a_queue_full_of_others_refuses_no_urgent_request() {
-    let server = server(&["--queue-capacity", "16", "--max-num-seqs", "2"]);
+    refuses_only_others(&server(&["--queue-capacity", "16", "--max-num-seqs", "2"], &[])).await;
+}
+
+/// Who finds no connection is not heard. Of 21, 3 are kept and 2 are for those that run.
+#[tokio::test]
+async fn requests_that_wait_leave_connections_for_urgent_ones() {
+    let connections = [("FOREBAY__SERVER__MAX_CONNECTIONS", "21")];
+    refuses_only_others(&server(&["--max-num-seqs", "2"], &connections)).await;
+}
+
+/// Of 40 requests of class low 16 wait and 2 run.
+async fn refuses_only_others(server: &Server) {
     // With 600 tokens each, what is seated stays so for as long as this takes.
     let mut lows = JoinSet::new();
     for number in 0..40 {
@@ -133,7 +144,7 @@ async fn predicted(url: String, body: Value) -> u64 {
 /// clock is in it.
 #[tokio::test]
 async fn a_prediction_is_the_work_ahead() {
-    let server = server(&[]);
+    let server = server(&[], &[]);
     let url = || server.at("/v1/completions");
     for number in 0..24 {
         assert_eq!(post(url(), ask("normal", number, 20 + number * 10, 4)).await.0, 200);
