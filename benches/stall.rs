@@ -72,7 +72,7 @@ fn request(seq: u64, prompt: usize, max_tokens: i64) -> Request {
 }
 
 async fn submit(engine: &EngineHandle, request: Request) -> mpsc::Receiver<Event> {
-    let permit = engine.permit(1, request.prompt().len(), 0.5).expect("room");
+    let permit = engine.permit(request.priority(), 1, request.prompt().len(), 0.5).expect("room");
     engine.submit(vec![request], permit).await.expect("accepted").1.remove(0)
 }
 

@@ -1,4 +1,4 @@
-// Priority classes apart: who waits, how soon the first token came, and how well that was predicted.
+// Priority classes apart: who waits, how soon the first token came, how well that was predicted, and how many were served as promised.
 
 import { $, count, duration, h, keyed, percent, put } from "./dom.js";
 
@@ -38,14 +38,14 @@ function grouped(all) {
 }
 
 function make({ name }) {
-  const cells = Object.fromEntries(["queued", "running", "p50", "p99", "predicted", "off"].map((cell) => [cell, h("td", { class: "num" })]));
+  const cells = Object.fromEntries(["queued", "running", "p50", "p99", "predicted", "off", "kept"].map((cell) => [cell, h("td", { class: "num" })]));
   const row = h("tr", {}, h("th", { scope: "row" }, name), ...Object.values(cells));
   row.cells_ = cells;
   return row;
 }
 
 function update(row, { now, times }) {
-  const { queued, running, p50, p99, predicted, off } = row.cells_;
+  const { queued, running, p50, p99, predicted, off, kept } = row.cells_;
   const told = times.filter((one) => typeof one.predicted === "number");
   put(queued, count(now.queued));
   put(running, count(now.running));
@@ -53,6 +53,9 @@ function update(row, { now, times }) {
   put(p99, ms(percentile(times.map((one) => one.ttft), 0.99)));
   put(predicted, ms(percentile(told.map((one) => one.predicted), 0.5)));
   put(off, percent(percentile(told.map((one) => Math.abs(one.predicted - one.ttft) / Math.max(one.ttft, 1)), 0.5)));
+  const ended = (now.kept ?? 0) + (now.broken ?? 0);
+  put(kept, percent(ended ? now.kept / ended : undefined));
+  kept.title = ended ? `${count(now.kept)} of the ${count(ended)} that ended since the start were served as promised` : "";
   off.title = told.length ? `the median of ${told.length} predictions` : "";
 }
 

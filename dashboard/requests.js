@@ -104,7 +104,7 @@ async function detail(item) {
   }
   // A button that has the focus stays where it is.
   const held = body.contains(document.activeElement) && document.activeElement.tagName === "BUTTON";
-  body.replaceChildren(phasesOf(item.shown.request), decisions(trace), ending(item.shown.request) ?? "");
+  body.replaceChildren(phasesOf(item.shown.request), overtaken(trace), decisions(trace), ending(item.shown.request) ?? "");
   if (held) body.querySelector("button")?.focus();
 }
 
@@ -116,6 +116,18 @@ function phasesOf(request) {
   return h("div", { class: "phases" }, svg,
     h("div", { class: "axis" }, h("span", {}, "0"), h("span", {}, duration(request.lasted_us / 1e3))),
     h("ul", { class: "legend" }, ...spans));
+}
+
+/** Who went before it although they came later, and why; empty where nobody did. */
+function overtaken({ events }) {
+  const released = events.find((event) => event.what === "released") ?? {};
+  const { waited_lower_priority: urgent = 0, waited_fair_share: fair = 0, overtaken_by: by } = released;
+  const reasons = [urgent ? `${count(urgent)} more urgent` : "", fair ? `${count(fair)} for the fair share or the length of a group` : ""].filter(Boolean);
+  const queue = reasons.length ? `Overtaken in the queue by ${count(urgent + fair)} that came later (${by}): ${reasons.join(", ")}.` : "";
+  const takers = [...new Set(events.filter((event) => event.what === "preempted").map((event) => event.by))];
+  const blocks = takers.length ? `Gave way to ${takers.join(", ")}.` : "";
+  const text = [queue, blocks].filter(Boolean).join(" ");
+  return text ? h("p", { class: "note overtaken" }, text) : "";
 }
 
 function decisions(trace) {

@@ -1,7 +1,12 @@
 // Strategy, policy and their parameters, and the word to pause: everything here changes the engine from its next step on.
 
 import { $, h, put, said } from "./dom.js";
+import { confidence, expected } from "./expected.js";
 import { json } from "./server.js";
+
+/** Predictions cost the server a simulation of each choice, so they are asked for when somebody begins to choose, and kept so long. */
+const KEPT_MS = 60_000;
+const WINDOW = "10m";
 
 const GROUPS = [
   ["strategy", "Strategy", "When a gathered group of requests flows to the scheduler"],
@@ -53,9 +58,10 @@ function group(name, title, about, say, changed) {
   const select = h("select", { id: `tune-${name}` });
   const button = h("button", { type: "submit", disabled: true }, "Switch");
   const current = h("p", { class: "note" });
+  const effects = h("ul", { class: "expected note", "aria-label": `What another ${name} is expected to change`, hidden: true });
   const fields = h("div", { class: "fields" });
   const save = h("button", { type: "submit", disabled: true }, "Save");
-  const chooser = h("form", { class: "choose" }, h("label", { for: `tune-${name}` }, title), select, button, current);
+  const chooser = h("form", { class: "choose" }, h("label", { for: `tune-${name}` }, title), select, button, current, effects);
   const more = h("details", { class: "more" }, h("summary", {}, name === "limits" ? "Limits" : `Parameters of the ${name}`), h("form", {}, fields, h("div", { class: "actions" }, save)));
   chooser.hidden = name === "limits";
   $("tuning").append(h("div", { class: "group", id: `tuning-${name}`, title: about }, chooser, more));
@@ -68,6 +74,15 @@ function group(name, title, about, say, changed) {
   };
   const inputs = () => [...fields.querySelectorAll("input, select")];
   const dirty = () => inputs().filter((input) => (input.type === "checkbox" ? input.checked !== input.was : input.value !== input.was));
+  const foretell = async () => {
+    if (name !== "strategy" && name !== "policy") return;
+    const told = await predictions();
+    const changes = expected(told, name);
+    const lines = [...changes].map(([choice, change]) => h("li", {}, h("b", {}, said(choice)), ` ${change}`));
+    effects.replaceChildren(...(lines.length ? [...lines, h("li", {}, confidence(told))] : [h("li", {}, `Nothing can be predicted: ${told.why}`)]));
+    effects.hidden = false;
+  };
+  select.addEventListener("focus", foretell);
   select.addEventListener("change", refresh);
   fields.addEventListener("input", () => (save.disabled = !dirty().length));
   chooser.addEventListener("submit", (event) => {
@@ -87,6 +102,8 @@ function group(name, title, about, say, changed) {
   async function change(body, done) {
     try {
       const answer = await json(`admin/${name}`, { method: "PUT", body });
+      asked = undefined;
+      effects.hidden = true;
       for (const input of inputs()) input.was = undefined;
       await changed();
       say(answer.audited === false ? `${done} The store did not take it down.` : done, "good");
@@ -145,6 +162,20 @@ function group(name, title, about, say, changed) {
     },
   };
 }
+
+let asked;
+
+/** What every strategy and policy would have done; one question for both lists. */
+function predictions() {
+  if (!asked || performance.now() - asked.at > KEPT_MS) {
+    const answer = json(`admin/strategy/recommend?window=${WINDOW}`).catch((error) => ({ predictions: [], why: error.message }));
+    asked = { at: performance.now(), answer };
+  }
+  return asked.answer;
+}
+
+// What is in force now is what choices are compared with.
+addEventListener("tuningchanged", () => (asked = undefined));
 
 async function audit() {
   if (!$("audit").open) return;

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, bail};
 use forebay_clock::Clock;
 use forebay_core::intake::{self, Capacity};
-use forebay_core::request::{Event, Limits, Parameters};
+use forebay_core::request::{Event, Limits, Parameters, Priority};
 use forebay_core::scheduler::policy::PolicyConfig;
 use forebay_core::scheduler::thermal::Thresholds;
 use forebay_core::scheduler::{self, Preemption, Speculative};
@@ -88,7 +88,7 @@ impl Engine {
         let limits = Limits::new(CONTEXT as u32, 2_048, 8);
         let prompt = (0..PROMPT).map(|at| (300 + (id * 31 + at * 17) % 1_500) as u32).collect();
         let built = raw.check(&limits, 0)?.into_requests(prompt, &[], &limits, || SeqId(id as u64 + 1))?;
-        let permit = self.handle.permit(1, PROMPT, 0.5)?;
+        let permit = self.handle.permit(Priority::Normal, 1, PROMPT, 0.5)?;
         Ok(self.handle.submit(built.requests, permit).await?.1.remove(0))
     }
 

@@ -238,7 +238,7 @@ fn bounds() -> [Row; 2] {
             .help("larger bodies are refused"),
         Setting::new("server.max_connections", |c: &mut ServerConfig| &mut c.max_connections)
             .whole(1..=65_535)
-            .help("more wait to be accepted"),
+            .help("more wait to be accepted; before that requests up to normal get 429, so that urgent ones are heard"),
     ]
 }
 

@@ -142,7 +142,7 @@ impl Generator {
         let bound = prepare::bytes(&raw.prompt, &raw.template)
             .saturating_add(TEMPLATE_TOKENS)
             .min(shared.limits.max_model_len as usize);
-        let permit = shared.workers.permit(choices, choices * bound, jitter())?;
+        let permit = shared.workers.permit(checked.priority(), choices, choices * bound, jitter())?;
         Ok(Admitted { raw, checked, permit })
     }
 

@@ -199,6 +199,17 @@ const scenarios = {
     }
     const page = await open(context);
     await live(page);
+    // Beside each choice stands what it is expected to change, and how good predictions were.
+    const before = await admin("strategy");
+    for (const name of ["strategy", "policy"]) {
+      await page.focus(`#tune-${name}`);
+      await page.waitForSelector(`#tuning-${name} .expected li`);
+      const told = await page.locator(`#tuning-${name} .expected li`).allTextContents();
+      const others = name === "strategy" ? before.available.length - 1 : (await admin("policy")).available.length - 1;
+      assert.equal(told.length, others + 1, told.join("; "));
+      assert.ok(told.slice(0, -1).every((one) => / no difference expected$| (TTFT|between tokens|tokens\/s|in time\/s).*( %|above 0)$/.test(one)), told.join("; "));
+      assert.match(told.at(-1), /^predicted from \d+ requests; .* off by up to \d+ %$/);
+    }
     await page.getByRole("button", { name: "Compare" }).click();
     await page.waitForSelector("#advice-verdict:not([hidden])");
     await page.waitForSelector("#advice-table tbody tr");
@@ -208,6 +219,31 @@ const scenarios = {
     await page.waitForFunction(() => /is in force now/.test(document.getElementById("advice-verdict").textContent));
     assert.equal((await admin("strategy")).name.replaceAll("_", " "), strategy);
     assert.equal((await admin("policy")).name.replaceAll("_", " "), policy);
+  },
+
+  /** A request that others overtook says by whom and why, and its class how many were served as promised. */
+  async overtakes(context) {
+    const ask = (priority, n) => fetch(`${base}/v1/completions`, {
+      method: "POST", headers: { "content-type": "application/json" },
+      body: JSON.stringify({ model: "storyteller", prompt: `A ${priority} tale of ${n} foxes`, max_tokens: 4, priority }),
+    }).then((answer) => answer.json());
+    const page = await open(context);
+    await live(page);
+    await fetch(`${base}/admin/pause`, { method: "POST" });
+    const queued = async (wanted) => {
+      while ((await admin("state")).queue_depth < wanted) await new Promise((done) => setTimeout(done, 20));
+    };
+    const asked = [ask("low", 1)];
+    await queued(1);
+    asked.push(ask("critical", 2), ask("critical", 3));
+    await queued(3);
+    await fetch(`${base}/admin/resume`, { method: "POST" });
+    await Promise.all(asked);
+    await page.waitForFunction(() => document.querySelectorAll(".row[data-state=ended]").length === 3);
+    await page.evaluate(() => [...document.querySelectorAll(".row[data-state=ended]")].find((row) => row.querySelector(".priority").textContent === "low").click());
+    await page.waitForSelector(".overtaken");
+    assert.equal(await page.locator(".overtaken").textContent(), "Overtaken in the queue by 2 that came later (critical 2): 2 more urgent.");
+    await page.waitForFunction(() => [...document.querySelectorAll("#classes-table tbody tr")].some((row) => row.cells[0].textContent === "low" && / %$/.test(row.cells[7].textContent)));
   },
 
   /** The chat streams an answer, and the request stands in the list. */

@@ -1,6 +1,6 @@
 //! Facts that the engine gives away: metrics, traces, the dashboard and the simulator read them. Pure.
 
-use crate::request::{Event, Origin, Priority};
+use crate::request::{CLASSES, Event, Origin, Priority};
 use crate::units::{Micros, SeqId};
 
 /// What one blocking call of the core did: one step, or a few (`engine.multi_step_count`).
@@ -45,6 +45,8 @@ pub enum Decision {
         /// Requests that were seated meanwhile for being more urgent, or for fairness.
         passed_by_priority: usize,
         passed_by_fairness: usize,
+        /// By class: all of these.
+        overtaken_by: [usize; CLASSES],
     },
     /// It computes nothing in this step.
     Waits(Wait),

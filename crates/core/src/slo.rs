@@ -22,6 +22,12 @@ pub struct Slo {
 }
 
 impl Promise {
+    /// Whether a sequence of `tokens` tokens that had its first after `ttft` and its last `decoded` later was served as promised.
+    pub fn is_kept(&self, ttft: Micros, decoded: Micros, tokens: usize) -> bool {
+        let gaps = tokens.saturating_sub(1) as u64;
+        ttft <= self.ttft && decoded.0 <= self.itl.0.saturating_mul(gaps)
+    }
+
     const fn of(ttft_ms: u64, itl_ms: u64) -> Promise {
         Promise { ttft: Micros::from_millis(ttft_ms), itl: Micros::from_millis(itl_ms) }
     }

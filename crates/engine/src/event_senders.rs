@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 
 use crate::metrics::{AdapterUse, Life, Metrics, Progress};
 use forebay_core::report::Decision;
-use forebay_core::request::{Event, FinishReason};
+use forebay_core::request::{Event, FinishReason, Priority};
+use forebay_core::slo::Promise;
 use forebay_core::units::{Micros, SeqId};
 
 use super::permit::Permit;
@@ -31,6 +32,10 @@ struct EventSender {
     prompt_tokens: usize,
     max_tokens: usize,
     generated: usize,
+    class: Priority,
+    /// When it came to the server.
+    received: Micros,
+    promise: Option<Promise>,
     adapter: Option<AdapterUse>,
 }
 
@@ -42,6 +47,11 @@ pub struct Opening {
     pub predicted: Option<Micros>,
     pub prompt_tokens: usize,
     pub max_tokens: usize,
+    pub class: Priority,
+    /// When it came to the server.
+    pub received: Micros,
+    /// What its class was promised when it came; nothing to batches.
+    pub promise: Option<Promise>,
     /// Counts it with its adapter.
     pub adapter: Option<AdapterUse>,
 }
@@ -67,6 +77,20 @@ impl EventSender {
             last_token: since(self.last_token.unwrap_or(now)),
         }
     }
+
+    /// Whether it was served as promised, as far as can be said at `now`, when it ends. Where its client left while the promise could
+    /// still be kept, nothing can.
+    fn kept(&self, end: &Event, now: Micros) -> Option<bool> {
+        let promise = self.promise?;
+        let ttft = self.first_token.unwrap_or(now).since(self.received);
+        let decoded = self.first_token.zip(self.last_token).map(|(first, last)| last.since(first));
+        let keeps = promise.is_kept(ttft, decoded.unwrap_or_default(), self.generated);
+        match end {
+            Event::Failed(_) => Some(false),
+            Event::Finished(FinishReason::Abort) => (!keeps).then_some(false),
+            _ => Some(keeps),
+        }
+    }
 }
 
 /// All sequences that were acknowledged and have not ended, queued ones included.
@@ -81,7 +105,8 @@ pub struct EventSenders {
 
 impl EventSenders {
     pub fn open(&mut self, seq: SeqId, opening: Opening, now: Micros) {
-        let Opening { events, permit, predicted, prompt_tokens, max_tokens, adapter } = opening;
+        let Opening { events, permit, predicted, prompt_tokens, max_tokens, class, received, promise, adapter } =
+            opening;
         let sender = EventSender {
             events,
             submitted: now,
@@ -94,6 +119,9 @@ impl EventSenders {
             prompt_tokens,
             max_tokens,
             generated: 0,
+            class,
+            received,
+            promise,
             adapter,
         };
         self.open.insert(seq, sender);
@@ -160,6 +188,9 @@ impl EventSenders {
                 Sent::End
             }
         };
+        if let (Sent::End, Some(kept)) = (sent, sender.kept(&event, now)) {
+            metrics.promised(sender.class, kept);
+        }
         // Closed means that the client has gone. Full cannot be: the channel holds all tokens and the end.
         let _ = sender.events.try_send(event);
         if sent == Sent::End {
@@ -198,6 +229,60 @@ mod tests {
     use super::super::permit::Gate;
     use super::*;
     use forebay_core::intake::Capacity;
+    use forebay_core::request::RequestError;
+    use forebay_core::slo::Slo;
+    use forebay_core::step::Sampled;
+
+    fn opening(events: mpsc::Sender<Event>, permit: Permit, class: Priority) -> Opening {
+        let promise = Slo::DEFAULT.promise(class);
+        let (received, adapter) = (Micros::ZERO, None);
+        Opening { events, permit, predicted: None, prompt_tokens: 1, max_tokens: 9, class, received, promise, adapter }
+    }
+
+    /// A sequence of a class whose tokens come at these times in ms and that then ends; how many kept and broke the promise.
+    fn judged(class: Priority, tokens: &[u64], end: Event, at: u64) -> [f64; 2] {
+        let metrics = Metrics::new();
+        let mut senders = EventSenders::default();
+        let (events, _client) = mpsc::channel(16);
+        metrics.admitted(1, 1);
+        senders.open(SeqId(1), opening(events, Permit::default(), class), Micros::ZERO);
+        for at in tokens {
+            let token = Sampled { token: 5, logprobs: None };
+            senders.send(SeqId(1), Event::Token(token), Micros::from_millis(*at), &metrics);
+        }
+        senders.send(SeqId(1), end, Micros::from_millis(at), &metrics);
+        let text = metrics.render(0);
+        ["kept", "broken"].map(|outcome| {
+            let series = format!("forebay_promises_total{{outcome=\"{outcome}\",priority=\"{}\"}} ", class.name());
+            let line = text.lines().find_map(|line| line.strip_prefix(&series));
+            line.map_or(0.0, |value| value.parse().unwrap())
+        })
+    }
+
+    #[test]
+    fn goodput_counts_what_ended_within_its_promise_and_outside() {
+        let (stop, abort) = (|| Event::Finished(FinishReason::Stop), || Event::Finished(FinishReason::Abort));
+        let failed = || Event::Failed(RequestError::StepFailed);
+        let (kept, broken, neither) = ([1.0, 0.0], [0.0, 1.0], [0.0, 0.0]);
+        // Normal: the first token within 2 s, then one in 200 ms.
+        for (tokens, end, at, expected) in [
+            (&[2_000, 2_200, 2_400][..], stop(), 2_400, kept),
+            (&[2_001, 2_002], stop(), 2_002, broken),
+            (&[100, 150, 501], stop(), 501, broken),
+            // It is the mean that counts, not the longest.
+            (&[100, 150, 500], stop(), 500, kept),
+            (&[100], stop(), 100, kept),
+            (&[100], failed(), 150, broken),
+            // A client that leaves in time has not been disappointed, and not been served either.
+            (&[100, 200], abort(), 250, neither),
+            (&[], abort(), 1_999, neither),
+            (&[], abort(), 2_001, broken),
+        ] {
+            assert_eq!(judged(Priority::Normal, tokens, end, at), expected, "{tokens:?} until {at}");
+        }
+        assert_eq!(judged(Priority::Low, &[9_000, 9_400], stop(), 9_400), kept, "each class has its own");
+        assert_eq!(judged(Priority::Batch, &[9_000], stop(), 9_000), neither, "nothing is promised to batches");
+    }
 
     #[test]
     fn who_left_the_queue_is_seen_at_once_and_who_waits_within_a_few_turns() {
@@ -207,9 +292,8 @@ mod tests {
         let mut clients = Vec::new();
         for seq in 0..count {
             let (events, client) = mpsc::channel(4);
-            let permit = gate.enter(1, 1, 0.5).unwrap();
-            let opening = Opening { events, permit, predicted: None, prompt_tokens: 1, max_tokens: 1, adapter: None };
-            senders.open(SeqId(seq as u64), opening, Micros::ZERO);
+            let permit = gate.enter(Priority::Normal, 1, 1, 0.5).unwrap();
+            senders.open(SeqId(seq as u64), opening(events, permit, Priority::Normal), Micros::ZERO);
             clients.push(client);
         }
         let last = SeqId(count as u64 - 1);

@@ -7,7 +7,7 @@ use super::permit::{Gate, Permit};
 use super::trace::Trace;
 use crate::stats::{EngineStats, Recent};
 use forebay_core::report::BlockUse;
-use forebay_core::request::{Event, Request, RequestError};
+use forebay_core::request::{Event, Priority, Request, RequestError};
 use forebay_core::scheduler::thermal::{Level, Reading};
 use forebay_core::units::{Micros, SeqId};
 use forebay_turn::control::{ChangeSet, Changed};
@@ -30,10 +30,16 @@ impl EngineHandle {
         &self.gate
     }
 
-    /// Places in the queue for `sequences` of at most `tokens` prompt tokens together, or why there are none: to be asked
+    /// Places in the queue for `sequences` of a class, of at most `tokens` prompt tokens together, or why there are none: to be asked
     /// for before any work is done. `jitter` is from 0 to 1.
-    pub fn permit(&self, sequences: usize, tokens: usize, jitter: f64) -> Result<Permit, RequestError> {
-        self.gate.enter(sequences, tokens, jitter)
+    pub fn permit(
+        &self,
+        class: Priority,
+        sequences: usize,
+        tokens: usize,
+        jitter: f64,
+    ) -> Result<Permit, RequestError> {
+        self.gate.enter(class, sequences, tokens, jitter)
     }
 
     /// Queues all of `group` or none of it. One receiver per request, in order; each holds everything its sequence can

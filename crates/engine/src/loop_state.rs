@@ -104,7 +104,7 @@ struct Submitted {
     priority: Priority,
     /// The model's adapter that it asks for.
     adapter: Option<u32>,
-    /// What its event channel is opened with; the prediction and the adapter's metrics are not in it yet.
+    /// What its event channel is opened with; the prediction, the promise and the adapter's metrics are not in it yet.
     opening: Opening,
 }
 
@@ -118,6 +118,9 @@ impl Submitted {
             predicted: None,
             prompt_tokens: request.prompt().len(),
             max_tokens: request.max_tokens() as usize,
+            class: request.priority(),
+            received: request.origin().received,
+            promise: None,
             adapter: None,
         };
         let submitted = Submitted {
@@ -269,6 +272,7 @@ impl LoopState {
         }
         let predicted = predicted?;
         self.metrics.admitted(group.len(), prompt_tokens);
+        let slo = self.turn.inbox().tuning().0.scheduler.slo;
         let mut accepted = Accepted::default();
         for Submitted { seq, origin, priority, adapter, mut opening } in group {
             let prompt_tokens = opening.prompt_tokens as u32;
@@ -277,6 +281,7 @@ impl LoopState {
             self.traces.begin(seq, origin, priority, prompt_tokens);
             self.traces.note(seq, Decision::Queued { depth, predicted_ttft: accepted.predicted_ttft }, now);
             opening.predicted = predicted.map(|until| now + until);
+            opening.promise = slo.promise(priority);
             opening.adapter = self.metrics.adapter_use(adapter);
             self.senders.open(seq, opening, now);
         }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use forebay_core::intake::{Capacity, retry_after};
-use forebay_core::request::RequestError;
+use forebay_core::intake::{Capacity, Full, retry_after};
+use forebay_core::request::{Priority, RequestError};
 
 /// Why nobody gets a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,8 +35,12 @@ struct Counters {
     requests: AtomicUsize,
     /// Prompt tokens, or bounds of them.
     tokens: AtomicUsize,
+    /// Groups: each is a request of a client, whose connection it keeps.
+    groups: AtomicUsize,
     max_requests: AtomicUsize,
     max_tokens: AtomicUsize,
+    /// Of classes up to normal; 0 for as many as there are places.
+    max_groups: AtomicUsize,
     closed: AtomicUsize,
     /// Millionths of requests that leave the queue per second, at all loops together.
     drained: AtomicU64,
@@ -48,6 +52,8 @@ pub struct Permit {
     counters: Option<Arc<Counters>>,
     requests: usize,
     tokens: usize,
+    /// 1 until its first sequence is split off, which takes it along.
+    groups: usize,
 }
 
 impl Gate {
@@ -62,9 +68,9 @@ impl Gate {
         Gate(self.0.clone(), Arc::new(Rate { counters: self.0.clone(), own: AtomicU64::new(0) }))
     }
 
-    /// A permit for `sequences` of at most `tokens` prompt tokens together. `jitter`, from 0 to 1, spreads the advice to
+    /// A permit for `sequences` of a class, of at most `tokens` prompt tokens together. `jitter`, from 0 to 1, spreads the advice to
     /// clients that are refused.
-    pub fn enter(&self, sequences: usize, tokens: usize, jitter: f64) -> Result<Permit, RequestError> {
+    pub fn enter(&self, class: Priority, sequences: usize, tokens: usize, jitter: f64) -> Result<Permit, RequestError> {
         let counters = &self.0;
         match self.closed() {
             Closed::Open => {}
@@ -72,10 +78,15 @@ impl Gate {
             Closed::Draining => return Err(RequestError::ShuttingDown),
         }
         // Taken first and checked after: of two that race for the last place at most one too many is refused, never let in.
-        let permit = Permit { counters: Some(counters.clone()), requests: sequences, tokens };
+        let permit = Permit { counters: Some(counters.clone()), requests: sequences, tokens, groups: 1 };
+        let groups_before = counters.groups.fetch_add(1, Ordering::AcqRel);
         let requests_before = counters.requests.fetch_add(sequences, Ordering::AcqRel);
         let tokens_before = counters.tokens.fetch_add(tokens, Ordering::AcqRel);
-        match self.capacity().admits(requests_before, tokens_before, sequences, tokens) {
+        let max_groups = counters.max_groups.load(Ordering::Relaxed);
+        let crowded = class > Priority::High && max_groups > 0 && groups_before >= max_groups;
+        let crowd = Full { capacity: Capacity { requests: max_groups, ..self.capacity() } };
+        let places = self.capacity().for_class(class).admits(requests_before, tokens_before, sequences, tokens);
+        match if crowded { Err(crowd) } else { places } {
             Ok(()) => Ok(permit),
             Err(full) => {
                 drop(permit);
@@ -96,6 +107,12 @@ impl Gate {
             requests: self.0.max_requests.load(Ordering::Relaxed),
             tokens: self.0.max_tokens.load(Ordering::Relaxed),
         }
+    }
+
+    /// No more than so many requests of classes up to normal may wait at once, however many places there are: where each keeps a
+    /// connection, the others are for more urgent ones, which would not even be heard else. For the server's start.
+    pub fn keep_connections(&self, max_groups: usize) {
+        self.0.max_groups.store(max_groups.max(1), Ordering::Relaxed);
     }
 
     pub fn set_closed(&self, closed: Closed) {
@@ -152,13 +169,14 @@ impl Permit {
         let (requests, tokens) = (self.requests.min(1), self.tokens.min(tokens));
         self.requests -= requests;
         self.tokens -= tokens;
-        Permit { counters: self.counters.clone(), requests, tokens }
+        Permit { counters: self.counters.clone(), requests, tokens, groups: std::mem::take(&mut self.groups) }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(counters) = &self.counters {
+            counters.groups.fetch_sub(self.groups, Ordering::AcqRel);
             counters.requests.fetch_sub(self.requests, Ordering::AcqRel);
             counters.tokens.fetch_sub(self.tokens, Ordering::AcqRel);
         }
@@ -176,11 +194,14 @@ mod tests {
     #[test]
     fn places_are_bounded_by_requests_and_by_tokens_and_come_back() {
         let gate = gate(3, 100);
-        let first = gate.enter(2, 60, 0.5).unwrap();
-        assert!(matches!(gate.enter(2, 10, 0.5), Err(RequestError::QueueFull { capacity: 3, .. })), "requests");
-        assert!(gate.enter(1, 50, 0.5).is_err(), "tokens");
+        let first = gate.enter(Priority::Normal, 2, 60, 0.5).unwrap();
+        assert!(
+            matches!(gate.enter(Priority::Normal, 2, 10, 0.5), Err(RequestError::QueueFull { capacity: 3, .. })),
+            "requests"
+        );
+        assert!(gate.enter(Priority::Normal, 1, 50, 0.5).is_err(), "tokens");
         assert_eq!(gate.held(), (2, 60), "a refusal holds nothing");
-        let second = gate.enter(1, 40, 0.5).unwrap();
+        let second = gate.enter(Priority::Normal, 1, 40, 0.5).unwrap();
         drop(first);
         assert_eq!(gate.held(), (1, 40));
         drop(second);
@@ -188,9 +209,37 @@ mod tests {
     }
 
     #[test]
+    fn places_that_others_cannot_take_are_left_for_urgent_requests() {
+        let gate = gate(8, 1_000);
+        let _full = gate.enter(Priority::Low, 8, 8, 0.5).unwrap();
+        assert!(gate.enter(Priority::Normal, 1, 1, 0.5).is_err());
+        let _urgent = gate.enter(Priority::High, 1, 1, 0.5).unwrap();
+        let refused = gate.enter(Priority::Critical, 1, 1, 0.5);
+        assert!(matches!(refused, Err(RequestError::QueueFull { capacity: 9, .. })), "they have a bound, too");
+    }
+
+    #[test]
+    fn connections_are_left_for_urgent_requests() {
+        let gate = gate(100, 1_000);
+        gate.keep_connections(2);
+        let one = gate.enter(Priority::Normal, 8, 8, 0.5).unwrap();
+        let mut other = gate.enter(Priority::Low, 2, 2, 0.5).unwrap();
+        let refused = gate.enter(Priority::Normal, 1, 1, 0.5);
+        assert!(matches!(refused, Err(RequestError::QueueFull { capacity: 2, .. })), "choices of one request are one");
+        drop(gate.enter(Priority::Critical, 1, 1, 0.5).unwrap());
+        // The first of its sequences to leave the queue opens the way, and only once.
+        drop(other.split(1));
+        drop(other);
+        let _next = gate.enter(Priority::Normal, 1, 1, 0.5).unwrap();
+        assert!(gate.enter(Priority::Normal, 1, 1, 0.5).is_err());
+        drop(one);
+        assert!(gate.enter(Priority::Normal, 1, 1, 0.5).is_ok());
+    }
+
+    #[test]
     fn a_bound_is_trued_up_and_sequences_leave_one_by_one() {
         let gate = gate(10, 1000);
-        let mut permit = gate.enter(3, 900, 0.0).unwrap();
+        let mut permit = gate.enter(Priority::Normal, 3, 900, 0.0).unwrap();
         permit.true_up(30);
         assert_eq!(gate.held(), (3, 30));
         let one = permit.split(10);
@@ -204,11 +253,11 @@ mod tests {
     fn a_closed_gate_says_why() {
         let gate = gate(10, 1000);
         gate.set_closed(Closed::Thermal);
-        assert!(matches!(gate.enter(1, 1, 0.0), Err(RequestError::ThermalLimit { .. })));
+        assert!(matches!(gate.enter(Priority::Normal, 1, 1, 0.0), Err(RequestError::ThermalLimit { .. })));
         gate.set_closed(Closed::Draining);
-        assert!(matches!(gate.enter(1, 1, 0.0), Err(RequestError::ShuttingDown)));
+        assert!(matches!(gate.enter(Priority::Normal, 1, 1, 0.0), Err(RequestError::ShuttingDown)));
         gate.set_closed(Closed::Open);
-        assert!(gate.enter(1, 1, 0.0).is_ok());
+        assert!(gate.enter(Priority::Normal, 1, 1, 0.0).is_ok());
     }
 
     #[test]
@@ -217,8 +266,8 @@ mod tests {
         let other = gate.of_another_loop();
         gate.set_drain_rate(1.0);
         other.set_drain_rate(9.0);
-        let _held = other.enter(1, 1, 0.0).unwrap();
-        let retry = |gate: &Gate| match gate.enter(1, 1, 1.0) {
+        let _held = other.enter(Priority::Normal, 1, 1, 0.0).unwrap();
+        let retry = |gate: &Gate| match gate.enter(Priority::Normal, 1, 1, 1.0) {
             Err(RequestError::QueueFull { retry_after_s, .. }) => retry_after_s,
             other => panic!("{other:?}"),
         };
@@ -236,7 +285,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..2_000 {
-                        if let Ok(_permit) = gate.enter(3, 1, 0.0) {
+                        if let Ok(_permit) = gate.enter(Priority::Normal, 3, 1, 0.0) {
                             peak.fetch_max(inside.fetch_add(3, Ordering::AcqRel) + 3, Ordering::AcqRel);
                             inside.fetch_sub(3, Ordering::AcqRel);
                         }

@@ -193,6 +193,7 @@ mod tests {
             gathered: Micros(gathered),
             seatless: Micros(seatless),
             passed_by_priority: 0,
+            overtaken_by: Default::default(),
             passed_by_fairness: 0,
         }
     }

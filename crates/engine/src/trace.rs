@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use forebay_core::report::Decision;
-use forebay_core::request::{Origin, Priority};
+use forebay_core::request::{CLASSES, Origin, Priority};
 use forebay_core::units::{Micros, SeqId};
 
 /// One decision, and how long it has held.
@@ -213,6 +213,13 @@ impl Entry {
     }
 }
 
+/// `critical 2, high 1`; `None` where nobody overtook.
+fn overtakers(by_class: &[usize; CLASSES]) -> Option<String> {
+    let classes = Priority::ALL.into_iter().zip(by_class).filter(|(_, count)| **count > 0);
+    let told: Vec<String> = classes.map(|(class, count)| format!("{} {count}", class.name())).collect();
+    (!told.is_empty()).then(|| told.join(", "))
+}
+
 fn spelled(decision: &Decision) -> (&'static str, Vec<(&'static str, TraceFact)>) {
     let number = |n: usize| TraceFact::Number(n as u64);
     let text = |text: &str| TraceFact::Text(text.to_owned());
@@ -230,9 +237,10 @@ fn spelled(decision: &Decision) -> (&'static str, Vec<(&'static str, TraceFact)>
             seatless,
             passed_by_priority,
             passed_by_fairness,
+            overtaken_by,
         } => (
             "released",
-            vec![
+            [
                 ("batch", TraceFact::Number(*batch)),
                 ("batch_size", number(*size)),
                 ("strategy", text(strategy)),
@@ -241,7 +249,10 @@ fn spelled(decision: &Decision) -> (&'static str, Vec<(&'static str, TraceFact)>
                 ("waited_seats_us", TraceFact::Number(seatless.0)),
                 ("waited_lower_priority", number(*passed_by_priority)),
                 ("waited_fair_share", number(*passed_by_fairness)),
-            ],
+            ]
+            .into_iter()
+            .chain(overtakers(overtaken_by).map(|by| ("overtaken_by", TraceFact::Text(by))))
+            .collect(),
         ),
         Decision::Waits(cause) => ("waits", vec![("cause", text(cause.name()))]),
         Decision::Admitted { cached_tokens, miss } => {
@@ -297,6 +308,12 @@ mod tests {
                 (Decision::Ended { how: "stop" }, 1_000_000, 1_000_000, 1),
             ]
         );
+    }
+
+    #[test]
+    fn a_trace_names_the_classes_that_overtook() {
+        assert_eq!(overtakers(&[0; CLASSES]), None);
+        assert_eq!(overtakers(&[2, 0, 1, 0, 0]).as_deref(), Some("critical 2, normal 1"));
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub use workload::Workload;
 #[cfg(test)]
 mod claim_tests;
 #[cfg(test)]
+mod overload_tests;
+#[cfg(test)]
 mod table_tests;
 #[cfg(test)]
 mod worker_tests;

@@ -238,7 +238,8 @@ fn seated(batch: Batch, now: Micros) -> (Release, Vec<Request>) {
     let size = batch.released.len();
     let mut requests = Vec::with_capacity(size);
     let mut sequences = Vec::with_capacity(size);
-    for Released { request, arrived, flushed, passed_by_priority, passed_by_fairness } in batch.released {
+    for released in batch.released {
+        let Released { request, arrived, flushed, passed_by_priority, passed_by_fairness, overtaken_by } = released;
         let decision = Decision::Released {
             batch: batch.id,
             size,
@@ -248,6 +249,7 @@ fn seated(batch: Batch, now: Micros) -> (Release, Vec<Request>) {
             seatless: now.since(flushed),
             passed_by_priority,
             passed_by_fairness,
+            overtaken_by,
         };
         sequences.push(ReleasedSequence { seq: request.id(), waited: now.since(arrived), decision });
         requests.push(request);

@@ -53,6 +53,7 @@ const PARTS: &[Part] = &[
     part!("requests.js", SCRIPT),
     part!("tuning.js", SCRIPT),
     part!("advice.js", SCRIPT),
+    part!("expected.js", SCRIPT),
     part!("chat.js", SCRIPT),
     part!(vendor "uPlot.esm.js", SCRIPT),
     part!(vendor "uPlot.min.css", CSS),

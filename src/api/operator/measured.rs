@@ -90,6 +90,10 @@ pub struct MeasuredTokens {
 pub struct MeasuredClass {
     queued: f64,
     running: f64,
+    /// Since the start: sequences that ended within what `slo_<class>_ttft_ms` and `slo_<class>_itl_ms` promise.
+    kept: u64,
+    /// Since the start: sequences that ended outside of it.
+    broken: u64,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -213,7 +217,8 @@ fn mean(sums: [u64; 2], counts: [u64; 2]) -> f64 {
 
 fn class(point: &Point, priority: Priority) -> (String, MeasuredClass) {
     let of = |all: &[f32]| rounded(f64::from(all[priority.index()]));
-    let class = MeasuredClass { queued: of(&point.levels.queued), running: of(&point.levels.running) };
+    let [kept, broken] = point.totals.promises.get(priority.index()).copied().unwrap_or_default();
+    let class = MeasuredClass { queued: of(&point.levels.queued), running: of(&point.levels.running), kept, broken };
     (priority.name().to_owned(), class)
 }
 

@@ -257,6 +257,11 @@ fn a_switch_in_the_page_is_seen_on_admin() {
 }
 
 #[test]
+fn who_was_overtaken_is_told_by_whom_and_why() {
+    browse("overtakes");
+}
+
+#[test]
 fn several_workers_have_a_balancer_and_parameters_may_be_names() {
     browse_at("balances", &["--workers", "2"]);
 }

@@ -12,6 +12,7 @@ mod memory; // memory beside the weights
 mod model_server_protocol; // what routers count on
 #[cfg(unix)]
 mod notify; // systemd
+mod overload; // who is served when too much is asked for
 mod reload; // new configurations
 mod security; // attacks that once worked
 mod spans; // OTLP

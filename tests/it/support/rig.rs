@@ -157,7 +157,8 @@ impl<E: Executor> Rig<E> {
 /// Permit and submission in one.
 pub async fn submit(handle: &EngineHandle, group: Vec<Request>) -> Result<Vec<mpsc::Receiver<Event>>, RequestError> {
     let tokens = group.iter().map(|request| request.prompt().len()).sum();
-    let permit = handle.permit(group.len(), tokens, 0.5)?;
+    let class = group.iter().map(Request::priority).max().unwrap_or_default();
+    let permit = handle.permit(class, group.len(), tokens, 0.5)?;
     Ok(handle.submit(group, permit).await?.1)
 }
 

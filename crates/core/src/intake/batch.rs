@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::strategy::StrategyKind;
-use crate::request::{Priority, Request};
+use crate::request::{CLASSES, Priority, Request};
 use crate::units::Micros;
 
 /// Batches that [`Stats::last`] remembers.
@@ -36,6 +36,8 @@ pub struct Released {
     /// Later arrivals of its own or a less urgent class that were: their tenants had received less, or their size suited
     /// the batch.
     pub passed_by_fairness: usize,
+    /// By class: all of these.
+    pub overtaken_by: [usize; CLASSES],
 }
 
 /// Why a batch went when it did.

@@ -87,6 +87,14 @@ impl Choice {
     }
 }
 
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Next {
+    pub order: Order,
+    /// Its class was passed over for as long as it may be.
+    pub overdue: bool,
+}
+
 #[derive(Debug, Default)]
 struct Lane {
     /// With the service clock at their arrival.
@@ -204,13 +212,17 @@ impl Lanes {
         }
     }
 
-    /// The next to get a seat. A tenant with `cap` seats or more is passed over while another waits in its class. Where promises
+    /// The next to get a seat. A class that was passed over for too long goes first. A tenant with `cap` seats or more is passed over while another waits in its class. Where promises
     /// give the order, of the classes below high those that can still be kept go before all others.
-    pub fn next(&self, choice: &Choice) -> Option<Order> {
+    pub fn next(&self, choice: &Choice) -> Option<Next> {
+        let overdue = self.overdue(choice).and_then(|class| self.of_class(class, choice, LaneOrder::Arrival));
+        let order = overdue.or_else(|| self.preferred(choice))?;
+        Some(Next { order, overdue: overdue.is_some() })
+    }
+
+    /// The first by class and by the order of the policy.
+    fn preferred(&self, choice: &Choice) -> Option<Order> {
         let classes = || (0..CLASSES).filter(|&class| choice.open[class] && self.has(class));
-        if let Some(class) = self.overdue(choice) {
-            return self.of_class(class, choice, LaneOrder::Arrival);
-        }
         if choice.order == LaneOrder::Promise {
             let kept = classes().find_map(|class| {
                 let late =

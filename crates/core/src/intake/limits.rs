@@ -1,5 +1,7 @@
 //! How much may be queued, and when a refused client should come back. Pure.
 
+use crate::request::Priority;
+
 /// Bounds of the queue, enforced by the intake and by whoever hands out permits before a prompt is tokenised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
@@ -15,7 +17,20 @@ impl Default for Capacity {
     }
 }
 
+/// The part of all places that classes above normal have beyond the others'.
+const URGENT_SHARE: usize = 8;
+
 impl Capacity {
+    /// The bounds for requests of this class. Those above normal have places of their own, an eighth of the others': a queue that
+    /// is full of others refuses none of them.
+    pub fn for_class(self, class: Priority) -> Capacity {
+        if class > Priority::High {
+            return self;
+        }
+        let more = |places: usize| places.saturating_add(places.div_ceil(URGENT_SHARE));
+        Capacity { requests: more(self.requests), tokens: more(self.tokens) }
+    }
+
     /// Whether `requests` more sequences with `tokens` prompt tokens together fit beside what is used.
     ///
     /// The first into an empty queue is admitted whatever its tokens: a prompt longer than the whole capacity would
@@ -70,6 +85,20 @@ mod tests {
             let expected = if fits { Ok(()) } else { Err(Full { capacity }) };
             assert_eq!(capacity.admits(used_requests, used_tokens, requests, tokens), expected);
         }
+    }
+
+    #[test]
+    fn a_queue_full_of_others_has_places_for_urgent_ones() {
+        for (class, requests, tokens) in [
+            (Priority::Critical, 12, 113),
+            (Priority::High, 12, 113),
+            (Priority::Normal, 10, 100),
+            (Priority::Low, 10, 100),
+            (Priority::Batch, 10, 100),
+        ] {
+            assert_eq!(Capacity { requests: 10, tokens: 100 }.for_class(class), Capacity { requests, tokens });
+        }
+        assert_eq!(Capacity { requests: 1, tokens: 1 }.for_class(Priority::High).requests, 2, "never none");
     }
 
     #[test]

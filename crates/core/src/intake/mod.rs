@@ -82,10 +82,11 @@ impl Intake {
         self.config = config;
     }
 
-    /// Queues all of the group, or none. Ids must be fresh.
+    /// Queues all of the group, or none; see [`Capacity::for_class`]. Ids must be fresh.
     pub fn push_group(&mut self, group: Vec<Request>, now: Micros) -> Result<(), Full> {
         let tokens = group.iter().map(|request| request.prompt().len()).sum();
-        self.config.capacity.admits(self.len(), self.prompt_tokens(), group.len(), tokens)?;
+        let class = group.iter().map(|request| self.config.class(request.priority())).max().unwrap_or_default();
+        self.config.capacity.for_class(class).admits(self.len(), self.prompt_tokens(), group.len(), tokens)?;
         for request in group {
             self.queue.push(request, now, self.served, &self.config);
         }

@@ -10,7 +10,7 @@ use super::batch::Released;
 use super::bucket::Bucket;
 use super::config::Config;
 use super::fair::Accounts;
-use super::lanes::{Behind, Choice, LaneOrder, Lanes, Order, Ticket};
+use super::lanes::{Behind, Choice, LaneOrder, Lanes, Next, Order, Ticket};
 use super::overtaken::Overtaken;
 use crate::report::Wait;
 use crate::request::{CLASSES, Priority, Request, RequestError};
@@ -57,6 +57,8 @@ pub(super) struct Applicant<'a> {
     pub request: &'a Request,
     /// Index of the class in which it competes.
     pub class: usize,
+    /// Its class was passed over for as long as it may be.
+    pub overdue: bool,
     /// Requests that are queued beside it, and their prompt tokens.
     pub behind: usize,
     pub tokens_behind: usize,
@@ -217,8 +219,8 @@ impl Queue {
 
     /// Flushed requests in the order of their turn, as many as there are seats; a tenant with `cap` seats yields to others.
     ///
-    /// `gate` is asked of each, and the first that it refuses stays, with all behind it: who is next is asked anew at the
-    /// next release.
+    /// `gate` is asked of each, and the first that it refuses stays, with all of its class and below: who is next is asked anew
+    /// at the next release. More urgent ones do not wait behind it.
     pub fn take(
         &mut self,
         terms: &Terms,
@@ -228,9 +230,15 @@ impl Queue {
         let (mut bucket, mut taken) = (None, Vec::new());
         let mut seats = terms.seats;
         while taken.len() < terms.most
-            && let Some(order) = self.next(terms, &seats, config, &mut bucket)
-            && gate(self.applicant(order))
+            && let Some(next) = self.next(terms, &seats, config, &mut bucket)
         {
+            let Next { order, .. } = next;
+            let applicant = self.applicant(next);
+            let class = applicant.class;
+            if !gate(applicant) {
+                seats[class..].fill(0);
+                continue;
+            }
             // Who may take the seat of the newcomer as well is told so at the next release.
             seats.iter_mut().for_each(|seats| *seats = seats.saturating_sub(1));
             taken.push((order, self.seat(order, terms, config)));
@@ -247,22 +255,22 @@ impl Queue {
         seats: &[usize; CLASSES],
         config: &Config,
         bucket: &mut Option<Bucket>,
-    ) -> Option<Order> {
+    ) -> Option<Next> {
         let open = seats.map(|seats| seats > 0);
         let Terms { now, served, cap, order, door, step_tokens, full_step, slo, .. } = *terms;
         let choice = Choice { open, cap, now, served, order, door, step_tokens, full_step, slo };
-        let head = self.lanes.next(&choice)?;
+        let Next { order: head, overdue } = self.lanes.next(&choice)?;
         let by_arrival = terms.order == LaneOrder::Arrival;
         let alike = bucket.filter(|_| by_arrival).map(|bucket| self.alike(head, bucket, terms.now, config));
         let order = alike.unwrap_or(head);
         bucket.get_or_insert(self.entries[&order].bucket);
-        Some(order)
+        Some(Next { order, overdue })
     }
 
-    fn applicant(&self, order: Order) -> Applicant<'_> {
+    fn applicant(&self, Next { order, overdue }: Next) -> Applicant<'_> {
         let Entry { request, class, .. } = &self.entries[&order];
         let tokens_behind = self.prompt_tokens - request.prompt().len();
-        Applicant { request, class: *class, behind: self.entries.len() - 1, tokens_behind }
+        Applicant { request, class: *class, overdue, behind: self.entries.len() - 1, tokens_behind }
     }
 
     /// The oldest of the head's tenant and class that belongs in the bucket, or the head where it must not yield.
@@ -291,6 +299,7 @@ impl Queue {
             flushed: entry.flushed.expect("only flushed requests are in lanes"),
             passed_by_priority: later[..ticket.class].iter().sum(),
             passed_by_fairness: later[ticket.class..].iter().sum(),
+            overtaken_by: later,
             request: entry.request,
         }
     }

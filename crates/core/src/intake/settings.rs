@@ -21,12 +21,12 @@ fn queue() -> [Row; 3] {
             .whole(1..=MOST)
             .flag("queue-capacity")
             .tuned("limits")
-            .help("sequences that may be queued; beyond it, 429"),
+            .help("sequences that may be queued; beyond it, 429 (critical and high have an eighth more)"),
         Setting::new("batching.queue_token_capacity", |c: &mut Config| &mut c.capacity.tokens)
             .whole(1..=1_000_000_000_000)
             .flag("queue-token-capacity")
             .tuned("limits")
-            .help("prompt tokens that may be queued; beyond it, 429"),
+            .help("prompt tokens that may be queued; beyond it, 429 (critical and high have an eighth more)"),
         Setting::new("batching.queue_timeout", |c: &mut Config| &mut c.queue_timeout)
             .duration(Micros::MILLISECOND..=Micros::DAY)
             .tuned("limits")

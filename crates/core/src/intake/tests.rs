@@ -186,6 +186,19 @@ fn classes_go_in_order_and_age_lifts_them() {
 }
 
 #[test]
+fn who_was_overtaken_knows_by_which_classes() {
+    let mut intake = Intake::new(Config::default());
+    for text in ["a1!l", "a2", "a3!h", "a4!c", "a5!c"] {
+        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros::ZERO).unwrap();
+    }
+    let batch = intake.release(&beside_work(Micros(1)), |_| 0).unwrap();
+    let told: Vec<_> = batch.released.iter().map(|one| (one.request.id().0, one.overtaken_by)).collect();
+    let [none, by_critical] = [[0; CLASSES], [2, 0, 0, 0, 0]];
+    let expected = [(4, none), (5, none), (3, by_critical), (2, [2, 1, 0, 0, 0]), (1, [2, 1, 1, 0, 0])];
+    assert_eq!(told, expected);
+}
+
+#[test]
 fn the_smallest_counter_goes_first_and_output_counts_double() {
     let immediate = with(StrategyKind::Immediate);
     check(immediate, "+ a1:30+9 a2:30+9 a3 b4:10+9 b5 b6 b7; run 8", "timer 1 4 5 6 2~3 7 3~4");
@@ -304,6 +317,33 @@ fn new_parameters_apply_to_what_is_queued() {
     }
     intake.configure(with(StrategyKind::Immediate));
     assert_eq!(told(&intake.release(&situation, |_| 0).unwrap()), "timer 3 5 7 6~1");
+}
+
+/// An engine whose next step is full of prompts of class low, and where a low and a high request wait.
+fn behind_long_prompts(config: Config) -> (Intake, Situation) {
+    let mut intake = Intake::new(config);
+    for text in ["a1!l:50+9", "a2!l:50+9", "a3!h:50+9"] {
+        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros::ZERO).unwrap();
+    }
+    let prefill = [0, 0, 0, 500, 500];
+    (intake, Situation { decoding: 4, step_tokens: 100, prefill, ..beside_work(Micros::from_millis(50)) })
+}
+
+#[test]
+fn a_class_whose_turn_is_due_waits_for_no_prompts_that_are_seated_and_holds_up_nobody() {
+    let (mut intake, situation) = behind_long_prompts(with(StrategyKind::Immediate));
+    let due = Situation { served: Micros::from_millis(3_000), ..situation };
+    assert_eq!(told(&intake.release(&due, |_| 0).unwrap()), "max_wait 3 1^1", "one low request, not the other");
+    let (mut intake, situation) = behind_long_prompts(with(StrategyKind::Immediate));
+    let not_yet = Situation { served: Micros::from_millis(2_999), ..situation };
+    assert_eq!(told(&intake.release(&not_yet, |_| 0).unwrap()), "max_wait 3");
+}
+
+#[test]
+fn the_pause_between_two_groups_keeps_no_urgent_request_behind_a_class_whose_turn_is_due() {
+    let (mut intake, situation) = behind_long_prompts(with(StrategyKind::Fixed));
+    let due = Situation { served: Micros::from_millis(3_000), ..situation };
+    assert_eq!(told(&intake.release(&due, |_| 0).unwrap()), "max_wait 3");
 }
 
 /// Eight free seats, and something runs.

@@ -56,6 +56,10 @@ impl Checked {
         self.choices
     }
 
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
     pub fn max_thinking_tokens(&self) -> Option<u32> {
         self.max_thinking_tokens
     }

@@ -74,6 +74,27 @@ impl Planner<'_> {
         None
     }
 
+    /// One that was passed over for too long gets its blocks before those that wait ahead of it, if there are any for it, and
+    /// computes so many tokens: it takes nobody's seat, and hardly any time from more urgent prompts.
+    pub fn admit_alone(&mut self, at: usize, tokens: usize) {
+        if self.queues.running.len() >= self.open_seats() || self.begins_like_one_under_way(at) {
+            return;
+        }
+        let (seq, is_batch) = (self.queues.waiting[at].id(), self.queues.waiting[at].is_batch());
+        self.evict_for_seat(seq);
+        let owed = self.blocks_owed();
+        loop {
+            match self.room_for(at, owed) {
+                Ok((look, room)) => {
+                    let tokens = if self.config.whole_prompts { room } else { room.min(tokens) };
+                    return self.seat(at, look, tokens);
+                }
+                Err(Wait::Blocks) if !is_batch && self.evict(seq) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
     fn waits_for(&mut self, seq: SeqId, cause: Wait) {
         if self.draft.plan.waits.iter().all(|(other, _)| *other != seq) {
             self.draft.plan.waits.push((seq, cause));

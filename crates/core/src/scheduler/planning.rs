@@ -22,6 +22,14 @@ use super::sequence::{Running, Waiting};
 /// Steps after which a running sequence that was passed over comes first, whatever the policy prefers.
 const PATIENCE: u32 = 8;
 
+/// A prompt that was passed over for too long.
+#[derive(Clone, Copy)]
+struct Starved {
+    seq: SeqId,
+    /// What is kept for it of a step: no more than half of what there is, if there are two.
+    tokens: usize,
+}
+
 impl Planner<'_> {
     /// Every running sequence decodes that finds room; the policy says who comes first, and each comes within bounded
     /// time. While some decode, prefills are cut so that the step stays within `max_stall`. Admissions stop at the first
@@ -41,7 +49,7 @@ impl Planner<'_> {
     fn fill(&mut self) -> Option<Wait> {
         self.make_way();
         let starved = self.starved_prompt();
-        let kept = starved.map(|(_, tokens)| tokens).max(self.kept_for_urgent());
+        let kept = starved.map(|starved| starved.tokens).max(self.kept_for_urgent());
         let slots = self.draft.slots_beside(kept);
         let turn = self.turn(slots);
         self.draft.limit = self.time_limit(slots);
@@ -49,7 +57,7 @@ impl Planner<'_> {
         let decodes = self.first_decodes(&turn, slots);
         self.extend_decodes(&decodes);
         self.draft.to_come = self.decodes_to_come();
-        self.extend_prompts(starved.map(|(seq, _)| seq).into_iter());
+        starved.into_iter().for_each(|starved| self.extend_starved(starved));
         let prompts_wait = self.prompts(&turn);
         self.extend_late_decodes(&turn);
         self.extend_oldest_if_nobody();
@@ -82,13 +90,30 @@ impl Planner<'_> {
         (tokens > 0).then(|| tokens.min(self.draft.tokens.div_ceil(2)))
     }
 
-    /// The prompt under way that was passed over for longest, if for too long and longer than any decode, and the tokens to
-    /// be kept for it: no more than half of what there are, if there are two.
-    fn starved_prompt(&self) -> Option<(SeqId, usize)> {
-        let age = |running: &&Running| (running.passed_over, running.is_decoding(), Reverse(running.arrival));
-        let longest = self.queues.running.iter().max_by_key(age)?;
-        let starved = longest.passed_over >= PATIENCE && !longest.is_decoding();
-        starved.then(|| (longest.id(), longest.remaining().min(MIN_CHUNK).min(self.draft.tokens.div_ceil(2))))
+    /// The prompt that was passed over for longest, if for too long and longer than any decode: one under way, or the
+    /// first of a class that has none under way and waits for room in a step, which would else wait for as long as prompts of more
+    /// urgent classes come.
+    fn starved_prompt(&self) -> Option<Starved> {
+        let running = self.queues.running.iter().map(|running| {
+            (running.passed_over, running.is_decoding(), Reverse(running.arrival), running.id(), running.remaining())
+        });
+        let waiting =
+            self.queues.waiting.iter().filter(|waiting| !self.computes_prompt_of(waiting.request().priority()));
+        let waiting = waiting.map(|w| (w.passed_over, false, Reverse(w.arrival), w.id(), w.known()));
+        let (passed_over, is_decoding, _, seq, remaining) = running.chain(waiting).max()?;
+        let starved = passed_over >= PATIENCE && !is_decoding;
+        starved.then(|| Starved { seq, tokens: remaining.min(MIN_CHUNK).min(self.draft.tokens.div_ceil(2)) })
+    }
+
+    fn computes_prompt_of(&self, class: Priority) -> bool {
+        self.queues.running.iter().any(|running| !running.is_decoding() && running.request().priority() == class)
+    }
+
+    fn extend_starved(&mut self, Starved { seq, tokens }: Starved) {
+        match self.queues.waiting.iter().position(|waiting| waiting.id() == seq) {
+            Some(at) => self.admit_alone(at, tokens),
+            None => self.extend_prompts(std::iter::once(seq)),
+        }
     }
 
     /// What the step may take so that none that decodes waits longer than `max_stall`, also when they need several steps
@@ -217,6 +242,8 @@ impl Planner<'_> {
         }
         let preempted = |seq: SeqId| plan.preempted.iter().any(|preempted| preempted.seq == seq);
         let cause = |seq| if preempted(seq) { Wait::Blocks } else { prompts_wait.unwrap_or(Wait::Blocks) };
+        let meant_to_wait = prompts_wait == Some(Wait::DecodeBurst);
+        self.queues.waiting.iter_mut().for_each(|waiting| waiting.passed_over += u32::from(!meant_to_wait));
         let waiting = self.queues.waiting.iter().map(Waiting::id).filter(|seq| !told.contains(seq));
         let waiting: Vec<(SeqId, Wait)> = waiting.map(|seq| (seq, cause(seq))).collect();
         plan.waits.extend(waiting);

@@ -19,6 +19,8 @@ pub struct Waiting {
     pub arrival: u64,
     /// It ran before and was preempted.
     pub ran: bool,
+    /// Steps in a row that went by without it, as of [`Running::passed_over`].
+    pub passed_over: u32,
 }
 
 /// Where a sequence's blocks come from and go to in the prefix cache.
@@ -60,7 +62,7 @@ pub enum Advance {
 
 impl Waiting {
     pub fn new(request: Request, arrival: u64) -> Waiting {
-        Waiting { request, emitted: Vec::new(), arrival, ran: false }
+        Waiting { request, emitted: Vec::new(), arrival, ran: false, passed_over: 0 }
     }
 
     pub fn id(&self) -> SeqId {
@@ -136,7 +138,7 @@ impl Running {
         self.publish_rest(pool);
         let emitted = self.tokens[self.request.prompt().len()..].to_vec();
         self.table.release(pool);
-        Waiting { request: self.request, emitted, arrival: self.arrival, ran: true }
+        Waiting { request: self.request, emitted, arrival: self.arrival, ran: true, passed_over: 0 }
     }
 
     /// Gives its blocks back for good. What a failed step left in them is nobody's.

@@ -28,6 +28,7 @@ impl Metrics {
                 cache_hits: self.prefix_hits.get(),
                 steps,
                 stepped,
+                promises: self.promises.each_ref().map(|class| class.each_ref().map(::prometheus::IntCounter::get)),
             },
             levels: Levels {
                 queued: self.queue_depth.each_ref().map(level),
@@ -86,7 +87,7 @@ fn counted(histogram: &::prometheus::Histogram) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_core::request::FinishReason;
+    use forebay_core::request::{FinishReason, Priority};
     use forebay_core::units::Micros;
 
     #[test]
@@ -99,12 +100,17 @@ mod tests {
         metrics.queue([0, 3, 0, 0, 1], 0.0);
         metrics.first_token(Micros::from_millis(40), None, Micros(50_000));
         metrics.finished(FinishReason::Stop, Micros::from_millis(90), Micros(90_000));
+        metrics.promised(Priority::High, true);
+        metrics.promised(Priority::High, false);
+        metrics.promised(Priority::Low, false);
+        metrics.promised(Priority::Batch, true);
         metrics.sample(1_100);
         let [before, after] = metrics.history(0).try_into().unwrap();
         assert_eq!((before.totals, before.latencies), (Totals::default(), Latencies::default()));
         assert_eq!((after.at_ms, after.span_ms), (1_100, 100));
         let told = after.totals;
         assert_eq!((told.queued, told.completed, told.batches, told.batched), (2, 1, 1, 2));
+        assert_eq!(told.promises, [[0, 0], [1, 1], [0, 0], [0, 1]], "nothing is promised to batches");
         assert_eq!(told.prompt_tokens, 20, "what was computed, not what was queued");
         assert_eq!(after.levels.queued, [0.0, 3.0, 0.0, 0.0, 1.0]);
         assert_eq!(after.latencies.ttft, Some([40.0; 4]));

@@ -98,6 +98,11 @@ fn register(registry: Registry, config: &Config) -> Metrics {
         "HTTP requests that ask the model and ended, by outcome (ok, client_error, server_error, cancelled).",
         &["outcome"],
     );
+    let promises = labelled(
+        "forebay_promises_total",
+        "Sequences that ended, by whether what slo_<class>_ttft_ms and slo_<class>_itl_ms promise was kept; the kept ones are the goodput.",
+        &["priority", "outcome"],
+    );
     let abandoned = counter(
         "forebay_prompt_tokens_abandoned_total",
         "Prompt tokens of sequences that ended before they were computed.",
@@ -247,6 +252,9 @@ fn register(registry: Registry, config: &Config) -> Metrics {
             labelled_gauge("forebay_policy_selected", "1 for the policy in force.", "policy"),
         ]),
         recent: Arc::new(Recent::new(config)),
+        promises: std::array::from_fn(|class| {
+            ["kept", "broken"].map(|outcome| promises.with_label_values(&[Priority::ALL[class].name(), outcome]))
+        }),
         ttft_prediction_error: ["early", "late"].map(|side| errors_of.with_label_values(&[side])),
         thermal_level: gauge("forebay_thermal_level", "0 nominal, 1 fair, 2 serious, 3 critical, 4 emergency."),
         workers: workers(&registry),

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use ::prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
 
 use forebay_core::report::{POSITIONS, Snapshot, StepReport};
-use forebay_core::request::{CLASSES, FinishReason};
+use forebay_core::request::{CLASSES, FinishReason, Priority};
 use forebay_core::units::Micros;
 
 use super::adapters::{Adapter, AdapterUse, Adapters};
@@ -94,6 +94,8 @@ pub struct Metrics {
     /// Sequences with a seat and no blocks; not shown itself.
     pub(super) seatless: Part,
     pub(super) selected: Selected,
+    /// By class that something is promised to: kept, broken.
+    pub(super) promises: [[IntCounter; 2]; CLASSES - 1],
     /// Early, late.
     pub(super) ttft_prediction_error: [Histogram; 2],
     pub(super) thermal_level: IntGauge,
@@ -195,6 +197,13 @@ impl Metrics {
         }
         self.e2e_latency.observe(since_queued.as_secs_f64());
         self.recent.took(Time::Whole, since_queued, now);
+    }
+
+    /// A sequence ended that its class's promise can be held against.
+    pub fn promised(&self, class: Priority, kept: bool) {
+        if let Some(counters) = self.promises.get(class.index()) {
+            counters[usize::from(!kept)].inc();
+        }
     }
 
     pub fn failed(&self) {

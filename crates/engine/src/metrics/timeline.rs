@@ -27,6 +27,8 @@ pub struct Totals {
     pub steps: u64,
     /// Sequences in them.
     pub stepped: u64,
+    /// By class that something is promised to: sequences that were served as promised, and those that were not.
+    pub promises: [[u64; 2]; CLASSES - 1],
 }
 
 /// As it is at a moment; over a stretch, the mean.

@@ -8,7 +8,7 @@ use super::lease::{Lease, Underway};
 use super::pool::Pool;
 use crate::command::Accepted;
 use crate::permit::Permit;
-use forebay_core::request::{Event, Request, RequestError};
+use forebay_core::request::{Event, Priority, Request, RequestError};
 use forebay_core::workers::board::{Refusal, Want};
 use forebay_core::workers::breaker::Verdict;
 use forebay_core::workers::prefix::Chain;
@@ -45,7 +45,7 @@ impl Pool {
     /// Queues a group again that `failed` did not begin to answer; somewhere else, and for the last time.
     pub async fn resubmit(&self, group: Vec<Request>, failed: usize) -> Result<Dispatched, RequestError> {
         let tokens = group.iter().map(|request| request.prompt().len()).sum();
-        let permit = self.permit(group.len(), tokens, 0.5)?;
+        let permit = self.permit(class_of(&group), group.len(), tokens, 0.5)?;
         let elsewhere = |worker| worker != failed && self.is_local(worker);
         let lease = self.lease(group.len(), &chain(&group), &elsewhere)?;
         self.retried(failed);
@@ -88,6 +88,11 @@ async fn send(lease: Lease, group: Vec<Request>, permit: Permit) -> Result<Dispa
             Err(error)
         }
     }
+}
+
+/// The class of a group, whose requests are alike.
+fn class_of(group: &[Request]) -> Priority {
+    group.first().map(Request::priority).unwrap_or_default()
 }
 
 /// Of the prompt that all requests of a group have.

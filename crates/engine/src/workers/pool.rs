@@ -13,7 +13,7 @@ use crate::heartbeat::{Heartbeat, Pulse};
 use crate::metrics::{Metrics, WorkerMetrics};
 use crate::permit::{Gate, Permit};
 use forebay_clock::Clock;
-use forebay_core::request::RequestError;
+use forebay_core::request::{Priority, RequestError};
 use forebay_core::units::Micros;
 use forebay_core::workers::balance::Balancer;
 use forebay_core::workers::board::{Board, Glance};
@@ -192,9 +192,15 @@ impl Pool {
         self.0.workers.iter().enumerate().filter_map(|(index, worker)| Some((index, worker.local()?)))
     }
 
-    /// Places in the queue for `sequences` of at most `tokens` prompt tokens together; see [`EngineHandle::permit`].
-    pub fn permit(&self, sequences: usize, tokens: usize, jitter: f64) -> Result<Permit, RequestError> {
-        self.0.gate.enter(sequences, tokens, jitter)
+    /// Places in the queue for `sequences` of a class, of at most `tokens` prompt tokens together; see [`EngineHandle::permit`].
+    pub fn permit(
+        &self,
+        class: Priority,
+        sequences: usize,
+        tokens: usize,
+        jitter: f64,
+    ) -> Result<Permit, RequestError> {
+        self.0.gate.enter(class, sequences, tokens, jitter)
     }
 
     pub(super) fn settle(&self, worker: usize, ticket: Ticket, verdict: Verdict) {

@@ -23,15 +23,21 @@ proptest! {
     }
 
     /// The starvation bound: with one tenant and a seat at each release, no flushed request waits for longer than
-    /// `served_within` says and the service between two releases, whatever comes.
+    /// `served_within` says and the service between two releases, whatever comes, and however many prompts are seated.
     #[test]
-    fn nobody_starves(number in 0..CONFIGS, ops in prop::collection::vec(op(1), 1..150), between in 1..400_000u64) {
+    fn nobody_starves(
+        number in 0..CONFIGS,
+        ops in prop::collection::vec(op(1), 1..150),
+        between in 1..400_000u64,
+        full_step in any::<bool>(),
+    ) {
         let mut config = config_number(number);
         config.flush.strategy = StrategyKind::Immediate;
         config.flush.max_batch_size = 1;
         config.flush.min_batch_size = 1;
         config.queue_timeout = Micros(u64::MAX);
         let mut world = World::new(config);
+        world.full_step = full_step;
         // Of each that waits: the service clock since when, and how many of its class were before it then.
         let mut waiting: BTreeMap<SeqId, (Priority, Micros, usize)> = BTreeMap::new();
         for op in ops {

@@ -80,6 +80,8 @@ pub(super) struct World {
     pub gone: Vec<SeqId>,
     /// Ids grow with arrivals.
     released: Vec<SeqId>,
+    /// More prompts are seated than the next step can compute, of every class.
+    pub full_step: bool,
 }
 
 impl World {
@@ -95,6 +97,7 @@ impl World {
             seated: Vec::new(),
             gone: Vec::new(),
             released: Vec::new(),
+            full_step: false,
         }
     }
 
@@ -105,6 +108,7 @@ impl World {
             seats: SEATS,
             idle,
             step_tokens: 1_000_000,
+            prefill: [if self.full_step { 2_000_000 } else { 0 }; CLASSES],
             served: self.now,
             p99_ttft: self.p99_ttft,
             ..Situation::default()
@@ -136,7 +140,8 @@ impl World {
         let tokens: usize = group.iter().map(|ask| ask.prompt).sum();
         let used: usize = self.queued.values().map(|ask| ask.prompt).sum();
         let requests: Vec<Request> = group.iter().map(Ask::build).collect();
-        let fits = self.intake.config().capacity.admits(self.queued.len(), used, group.len(), tokens);
+        let class = group.iter().map(|ask| self.intake.config().class(ask.priority)).max().unwrap_or_default();
+        let fits = self.intake.config().capacity.for_class(class).admits(self.queued.len(), used, group.len(), tokens);
         assert_eq!(self.intake.push_group(requests.clone(), self.now), fits);
         assert_eq!(self.twin.push_group(requests, self.now), fits);
         if fits.is_ok() {
