@@ -102,6 +102,14 @@ pub(super) struct Terms {
     pub slo: Slo,
 }
 
+impl Terms {
+    /// The first class of which nobody goes before a request of `class` whom the gate refused. Where promises give the order, those
+    /// below high are one line: who is behind in it has lost its promise, or can wait.
+    fn behind(&self, class: usize) -> usize {
+        if self.order == LaneOrder::Promise { class.min(Priority::Normal.index()) } else { class }
+    }
+}
+
 /// A queued request as the operator sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Queued<'a> {
@@ -236,7 +244,7 @@ impl Queue {
             let applicant = self.applicant(next);
             let class = applicant.class;
             if !gate(applicant) {
-                seats[class..].fill(0);
+                seats[terms.behind(class)..].fill(0);
                 continue;
             }
             // Who may take the seat of the newcomer as well is told so at the next release.
