@@ -254,7 +254,7 @@ pub fn uploads_settings() -> Vec<Setting<UploadsConfig>> {
 fn hosts(text: &str) -> Option<Vec<String>> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let names = list(text);
-    let named = |name: &String| name.trim_matches('.') != "" && name.chars().all(plain) && !name.ends_with('.');
+    let named = |name: &String| !name.trim_matches('.').is_empty() && name.chars().all(plain) && !name.ends_with('.');
     (names == ["*"] || names.iter().all(named)).then_some(names)
 }
 
