@@ -14,6 +14,7 @@ use crate::api::guarded_body::{BodyGuard, with_guard};
 use forebay_clock::Clock;
 use forebay_core::units::Micros;
 use forebay_engine::metrics::{Metrics, Outcome, Route};
+use forebay_engine::permit::Connection;
 
 /// Put into the extensions of a streamed response; set when the stream ends with an error frame.
 #[derive(Clone, Debug, Default)]
@@ -60,9 +61,10 @@ pub async fn layer(Extract(state): Extract<Front>, request: Request, next: Next)
     // Dropped with this future when the client leaves before there is an answer.
     let pending = |outcome| {
         let (metrics, clock) = (state.metrics.clone(), state.clock.clone());
-        Pending { metrics, clock, began, route, outcome }
+        Pending { metrics, clock, began, route, outcome, connection: None }
     };
     let mut unanswered = pending(Some(Outcome::Cancelled));
+    unanswered.connection = route.asks_the_model().then(|| state.workers.connect());
     let mut response = next.run(request).await;
     if let Some(ErrorCode(code)) = response.extensions().get() {
         state.metrics.error(code, route);
@@ -73,7 +75,9 @@ pub async fn layer(Extract(state): Extract<Front>, request: Request, next: Next)
         response.headers_mut().insert("openai-processing-ms", HeaderValue::from(millis));
     }
     unanswered.outcome = None;
-    let (pending, success) = (pending(Some(Outcome::Cancelled)), outcome(response.status()));
+    let mut pending = pending(Some(Outcome::Cancelled));
+    pending.connection = unanswered.connection.take();
+    let success = outcome(response.status());
     with_guard(response, Counting { pending, success, fault })
 }
 
@@ -94,6 +98,8 @@ struct Pending {
     began: Micros,
     route: Route,
     outcome: Option<Outcome>,
+    /// Where it asks the model, and so may wait for long.
+    connection: Option<Connection>,
 }
 
 impl Drop for Pending {

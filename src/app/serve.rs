@@ -131,7 +131,7 @@ pub fn serve(loaded: Loaded) -> Result<End, Failure> {
     let spans = Telemetry::start(&config.tracing, &clock, runtime.handle()).map_err(input)?;
     let export = spans.as_ref().map(|(_, export, _)| export.clone());
     let workers = workers::start(&config, &clock, export)?;
-    workers.shared.gate.keep_connections(waiting_connections(&config));
+    workers.shared.gate.keep_connections(connections_for_all(&config));
     // What loading needed is no longer needed.
     forebay_model::release_freed();
     let lost = lines.lost.clone();
@@ -306,13 +306,11 @@ async fn reload_on(mut hangups: Hangups, reloader: Arc<Reloader>) {
     }
 }
 
-/// Requests that may keep their connections while they wait in the queue: beside them there is room for those that run, and an eighth is
-/// kept for classes above normal. A request that finds no connection is not even heard, and nobody knows how urgent it is.
-fn waiting_connections(config: &Config) -> usize {
+/// Connections that requests of classes up to normal may use up: an eighth is kept for others. A request that finds no connection is not
+/// even heard, and nobody knows how urgent it is.
+fn connections_for_all(config: &Config) -> usize {
     let connections = config.server.max_connections;
-    let running = config.scheduler.max_num_seqs.saturating_mul(config.workers.count);
-    // Everyone passes through the queue, also where there are more seats than connections.
-    connections.saturating_sub(connections.div_ceil(8)).saturating_sub(running).max(connections / 2)
+    connections - connections.div_ceil(8)
 }
 
 fn serve_config(config: &Config) -> ServeConfig {

@@ -35,12 +35,12 @@ struct Counters {
     requests: AtomicUsize,
     /// Prompt tokens, or bounds of them.
     tokens: AtomicUsize,
-    /// Groups: each is a request of a client, whose connection it keeps.
-    groups: AtomicUsize,
+    /// Requests of clients, each with a connection that it keeps until it is answered.
+    connections: AtomicUsize,
     max_requests: AtomicUsize,
     max_tokens: AtomicUsize,
-    /// Of classes up to normal; 0 for as many as there are places.
-    max_groups: AtomicUsize,
+    /// With more, classes up to normal are refused; 0 for no bound.
+    max_connections: AtomicUsize,
     closed: AtomicUsize,
     /// Millionths of requests that leave the queue per second, at all loops together.
     drained: AtomicU64,
@@ -52,8 +52,16 @@ pub struct Permit {
     counters: Option<Arc<Counters>>,
     requests: usize,
     tokens: usize,
-    /// 1 until its first sequence is split off, which takes it along.
-    groups: usize,
+}
+
+/// A client's request that keeps its connection, until this is dropped.
+#[derive(Debug)]
+pub struct Connection(Arc<Counters>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Gate {
@@ -78,15 +86,14 @@ impl Gate {
             Closed::Draining => return Err(RequestError::ShuttingDown),
         }
         // Taken first and checked after: of two that race for the last place at most one too many is refused, never let in.
-        let permit = Permit { counters: Some(counters.clone()), requests: sequences, tokens, groups: 1 };
-        let groups_before = counters.groups.fetch_add(1, Ordering::AcqRel);
+        let permit = Permit { counters: Some(counters.clone()), requests: sequences, tokens };
         let requests_before = counters.requests.fetch_add(sequences, Ordering::AcqRel);
         let tokens_before = counters.tokens.fetch_add(tokens, Ordering::AcqRel);
-        let max_groups = counters.max_groups.load(Ordering::Relaxed);
-        let crowded = class > Priority::High && max_groups > 0 && groups_before >= max_groups;
-        let crowd = Full { capacity: Capacity { requests: max_groups, ..self.capacity() } };
+        let max_connections = counters.max_connections.load(Ordering::Relaxed);
+        let is_crowded = max_connections > 0 && counters.connections.load(Ordering::Acquire) > max_connections;
+        let crowd = Full { capacity: Capacity { requests: max_connections, ..self.capacity() } };
         let places = self.capacity().for_class(class).admits(requests_before, tokens_before, sequences, tokens);
-        match if crowded { Err(crowd) } else { places } {
+        match if is_crowded && class > Priority::High { Err(crowd) } else { places } {
             Ok(()) => Ok(permit),
             Err(full) => {
                 drop(permit);
@@ -109,10 +116,16 @@ impl Gate {
         }
     }
 
-    /// No more than so many requests of classes up to normal may wait at once, however many places there are: where each keeps a
-    /// connection, the others are for more urgent ones, which would not even be heard else. For the server's start.
-    pub fn keep_connections(&self, max_groups: usize) {
-        self.0.max_groups.store(max_groups.max(1), Ordering::Relaxed);
+    /// While requests keep more connections than this, classes up to normal are refused, however many places there are: the other
+    /// connections are for more urgent ones, which would not even be heard else. For the server's start.
+    pub fn keep_connections(&self, max_connections: usize) {
+        self.0.max_connections.store(max_connections.max(1), Ordering::Relaxed);
+    }
+
+    /// A client's request has come. To be held until its answer has been sent.
+    pub fn connect(&self) -> Connection {
+        self.0.connections.fetch_add(1, Ordering::AcqRel);
+        Connection(self.0.clone())
     }
 
     pub fn set_closed(&self, closed: Closed) {
@@ -169,14 +182,13 @@ impl Permit {
         let (requests, tokens) = (self.requests.min(1), self.tokens.min(tokens));
         self.requests -= requests;
         self.tokens -= tokens;
-        Permit { counters: self.counters.clone(), requests, tokens, groups: std::mem::take(&mut self.groups) }
+        Permit { counters: self.counters.clone(), requests, tokens }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(counters) = &self.counters {
-            counters.groups.fetch_sub(self.groups, Ordering::AcqRel);
             counters.requests.fetch_sub(self.requests, Ordering::AcqRel);
             counters.tokens.fetch_sub(self.tokens, Ordering::AcqRel);
         }
@@ -222,18 +234,17 @@ mod tests {
     fn connections_are_left_for_urgent_requests() {
         let gate = gate(100, 1_000);
         gate.keep_connections(2);
-        let one = gate.enter(Priority::Normal, 8, 8, 0.5).unwrap();
-        let mut other = gate.enter(Priority::Low, 2, 2, 0.5).unwrap();
+        let connected = [gate.connect(), gate.of_another_loop().connect()];
+        let _many_of_one =
+            (gate.enter(Priority::Normal, 50, 8, 0.5).unwrap(), gate.enter(Priority::Low, 8, 8, 0.5).unwrap());
+        let third = gate.connect();
         let refused = gate.enter(Priority::Normal, 1, 1, 0.5);
-        assert!(matches!(refused, Err(RequestError::QueueFull { capacity: 2, .. })), "choices of one request are one");
-        drop(gate.enter(Priority::Critical, 1, 1, 0.5).unwrap());
-        // The first of its sequences to leave the queue opens the way, and only once.
-        drop(other.split(1));
-        drop(other);
-        let _next = gate.enter(Priority::Normal, 1, 1, 0.5).unwrap();
-        assert!(gate.enter(Priority::Normal, 1, 1, 0.5).is_err());
-        drop(one);
+        assert!(matches!(refused, Err(RequestError::QueueFull { capacity: 2, .. })));
+        assert!(gate.enter(Priority::Critical, 1, 1, 0.5).is_ok());
+        drop(connected);
         assert!(gate.enter(Priority::Normal, 1, 1, 0.5).is_ok());
+        drop(third);
+        assert_eq!(gate.0.connections.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!((&told["latency_p50_ms"], &told["latency_p99_ms"]), (&json!(50.0), &json!(950.0)));
         assert_eq!((&told["throughput_rps"], &told["avg_batch_size"]), (&json!(5.0), &json!(3.0)));
         assert_eq!(told["tokens_per_second"], json!({"prompt": 10.0, "generation": 2.0}));
-        assert_eq!(told["requests"]["normal"], json!({"queued": 0.0, "running": 2.0}));
+        assert_eq!(told["requests"]["normal"], json!({"queued": 0.0, "running": 2.0, "kept": 0, "broken": 0}));
         assert_eq!((&told["strategy"], &told["policy"]), (&json!("fixed"), &json!("fair")));
         let worker = &told["workers"][0];
         assert_eq!((&worker["id"], &worker["status"]), (&json!("engine-0"), &json!("idle")));

@@ -107,7 +107,7 @@ async fn a_queue_full_of_others_refuses_no_urgent_request() {
     refuses_only_others(&server(&["--queue-capacity", "16", "--max-num-seqs", "2"], &[])).await;
 }
 
-/// Who finds no connection is not heard. Of 21, 3 are kept and 2 are for those that run.
+/// Who finds no connection is not heard. Of 21, 3 are kept.
 #[tokio::test]
 async fn requests_that_wait_leave_connections_for_urgent_ones() {
     let connections = [("FOREBAY__SERVER__MAX_CONNECTIONS", "21")];

@@ -11,7 +11,7 @@ use super::upstream::Upstream;
 use crate::EngineHandle;
 use crate::heartbeat::{Heartbeat, Pulse};
 use crate::metrics::{Metrics, WorkerMetrics};
-use crate::permit::{Gate, Permit};
+use crate::permit::{Connection, Gate, Permit};
 use forebay_clock::Clock;
 use forebay_core::request::{Priority, RequestError};
 use forebay_core::units::Micros;
@@ -201,6 +201,11 @@ impl Pool {
         jitter: f64,
     ) -> Result<Permit, RequestError> {
         self.0.gate.enter(class, sequences, tokens, jitter)
+    }
+
+    /// A client's request has come; see [`Gate::connect`].
+    pub fn connect(&self) -> Connection {
+        self.0.gate.connect()
     }
 
     pub(super) fn settle(&self, worker: usize, ticket: Ticket, verdict: Verdict) {
