@@ -52,6 +52,7 @@ fn setup() -> Setup {
         block_size: 32,
         num_blocks: None,
         cost: CostModel::simulated_worker(),
+        timeout: None,
         workers: Workers::default(),
     };
     setup.for_lengths(512)
