@@ -85,6 +85,9 @@ pub struct Queued {
 
 /// Steps that are played at most; what is left then goes on at the same pace.
 const MOST_STEPS: usize = 256;
+/// In an overload requests come faster than ever, and what is far away is far away however exactly it is computed.
+const DEEP: usize = 1_024;
+const DEEP_STEPS: usize = 32;
 /// As the scheduler has it.
 const MIN_CHUNK: usize = 16;
 const UNMEASURED_CHUNK: usize = 32;
@@ -200,7 +203,7 @@ impl<'a> Play<'a> {
     /// Until the first token, and until `more` others.
     fn run(mut self, more: usize) -> (Micros, Micros) {
         let mut first = None;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..if self.waiting > DEEP { DEEP_STEPS } else { MOST_STEPS } {
             if let Some((first, since)) = first
                 && self.steps - since >= more
             {
