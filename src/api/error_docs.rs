@@ -84,7 +84,7 @@ pub fn examples() -> Vec<(RequestError, &'static str)> {
         (E::Timeout { after_ms: 2_000 }, "the request's own `timeout_ms` or `deadline_ms` has passed"),
         (
             E::DeadlineUnreachable { after_ms: 500, predicted_ms: 1_800 },
-            "the first token is expected after the request's deadline",
+            "the last token is expected after the request's deadline",
         ),
         (
             E::PromiseUnreachable { promised_ms: 2_000, predicted_ms: 9_000, retry_after_s: 7 },

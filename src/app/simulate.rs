@@ -70,6 +70,7 @@ fn setup(config: &Config, cost: CostModel) -> Setup {
         block_size: config.kv_cache.block_size,
         num_blocks: None,
         cost,
+        timeout: None,
         workers: Workers::default(),
     }
 }

@@ -174,6 +174,7 @@ fn measured(classes: &[String], arrivals: &[Arrival], mut samples: Vec<Sample>) 
             sent: sample.sent.since(began),
             prompt_tokens: sample.tokens.map_or(arrival.prompt_tokens, |(prompt, _)| prompt),
             output_tokens: 0,
+            predicted: None,
             first_token: None,
             last: sample.sent.since(began),
             end: End::Open,

@@ -120,6 +120,8 @@ pub struct StepFacts {
     pub choices: usize,
     /// The time that was predicted for it.
     pub predicted: Option<Micros>,
+    /// How long it might take for the sake of those that decoded, where some did: `max_stall_ms`, or what the policy makes of it.
+    pub limit: Option<Micros>,
     /// Why the pass failed as a whole, if it did; it was rerun one sequence at a time.
     pub rerun: Option<String>,
 }
@@ -232,6 +234,9 @@ pub struct SequenceView {
     pub max_tokens: usize,
     /// Tokens whose K and V are in the cache.
     pub computed_tokens: usize,
+    /// Known tokens that it must compute before it decodes: not those that the prefix cache has for it, or will have from a
+    /// prompt that goes before it.
+    pub to_compute: usize,
     pub generated_tokens: usize,
     pub blocks: usize,
 }

@@ -72,10 +72,11 @@ impl LoopState {
     /// Tells clients, traces and metrics what a step brought.
     pub(super) fn deliver(&mut self, report: StepReport, now: Micros) {
         self.metrics.steps(&report);
-        let decoding = report.steps.iter().any(|facts| facts.decode_tokens > 0);
-        let max_stall = self.turn.inbox().tuning().0.scheduler.max_stall;
-        let max_stall = max_stall.filter(|_| decoding && report.steps.len() == 1);
-        self.metrics.step_time(self.measured.steps.last().unwrap_or_default(), max_stall);
+        let limit = match &report.steps[..] {
+            [facts] => facts.limit,
+            _ => None,
+        };
+        self.metrics.step_time(self.measured.steps.last().unwrap_or_default(), limit);
         self.measured.pending_out = report.pending_out;
         for facts in &report.steps {
             let (Some(reason), sequences) = (&facts.rerun, facts.sequences) else { continue };

@@ -26,6 +26,7 @@
 //!     block_size: 32,
 //!     num_blocks: None,
 //!     cost: CostModel::simulated_worker(),
+//!     timeout: None,
 //!     workers: Workers::default(),
 //! };
 //! let classes: Vec<String> = scenario.classes.iter().map(|class| class.name.clone()).collect();
@@ -72,6 +73,8 @@ pub use workload::Workload;
 mod claim_tests;
 #[cfg(test)]
 mod overload_tests;
+#[cfg(test)]
+mod predict_tests;
 #[cfg(test)]
 mod table_tests;
 #[cfg(test)]

@@ -14,6 +14,8 @@ pub struct Record {
     pub sent: Micros,
     pub prompt_tokens: u32,
     pub output_tokens: u32,
+    /// When it came: how long until its first token, if that was predicted.
+    pub predicted: Option<Micros>,
     pub first_token: Option<Micros>,
     /// When the newest token came, or the failure.
     pub last: Micros,
@@ -42,6 +44,10 @@ pub struct Measured {
     pub duration: Micros,
     /// Requests that waited and that ran, now and then.
     pub depths: Vec<Depth>,
+    /// Steps in which sequences decoded that were not to wait for longer than a limit, and by how many microseconds those took
+    /// longer that did.
+    pub limited_steps: usize,
+    pub stalls: Vec<u32>,
     /// What only a simulation knows.
     pub inside: Inside,
 }
@@ -123,6 +129,7 @@ impl Record {
             sent: arrival.at,
             prompt_tokens: arrival.prompt_tokens,
             output_tokens: 0,
+            predicted: None,
             first_token: None,
             last: arrival.at,
             end: End::Open,
@@ -206,6 +213,14 @@ impl Measured {
         record.output_tokens += 1;
     }
 
+    /// A step took so long that was not to take longer than `limit`.
+    pub fn limited_step(&mut self, elapsed: Micros, limit: Micros) {
+        self.limited_steps += 1;
+        if elapsed > limit {
+            self.stalls.push(elapsed.since(limit).0.min(u32::MAX.into()) as u32);
+        }
+    }
+
     pub fn end(&mut self, at: usize, how: End, now: Micros) {
         let record = &mut self.records[at];
         record.end = how;
@@ -234,6 +249,8 @@ impl Measured {
         let later = |depth: Depth| Depth { at: depth.at + self.duration, ..depth };
         self.depths.extend(other.depths.into_iter().map(later));
         self.duration = self.duration + other.duration;
+        self.limited_steps += other.limited_steps;
+        self.stalls.extend(other.stalls);
         self.inside.append(&other.inside);
     }
 
@@ -343,6 +360,7 @@ mod tests {
             sent: Micros::from_millis(at),
             prompt_tokens: 10,
             output_tokens: 0,
+            predicted: None,
             first_token: None,
             last: Micros::ZERO,
             end: End::Open,

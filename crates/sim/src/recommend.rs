@@ -123,6 +123,7 @@ impl Run {
             block_size: record.block_size,
             num_blocks: Some(record.num_blocks),
             cost,
+            timeout: None,
             workers: Workers::default(),
         };
         Some(Run { setup, arrivals: arrivals(&a_loop.past, began) })
@@ -191,6 +192,7 @@ fn measured(loops: &[Loop], began: Micros) -> Measured {
             sent: past.at.since(began),
             prompt_tokens: past.prompt_tokens,
             output_tokens: past.output_tokens,
+            predicted: None,
             first_token: past.first_token.map(|at| at.since(began)),
             last: past.last.since(began),
             end: if past.completed == Some(true) { End::Completed } else { End::Failed },

@@ -131,7 +131,10 @@ impl<'a> Run<'a> {
         }
         for index in 0..self.workers.len() {
             let report = self.workers[index].as_mut().and_then(|worker| worker.finish(self.now));
-            if let Some(report) = report {
+            if let Some((report, took)) = report {
+                if let Some(limit) = report.steps.first().and_then(|facts| facts.limit) {
+                    self.measured.limited_step(took, limit);
+                }
                 self.deliver(&report);
                 moved = true;
             }
@@ -184,7 +187,7 @@ impl<'a> Run<'a> {
 
     /// To a worker that the board chooses, but not to the one that has failed it.
     fn send(&mut self, id: usize, failed: Option<usize>) {
-        let request = match request(SeqId(id as u64), &self.arrivals[id], &self.limits) {
+        let request = match request(SeqId(id as u64), &self.arrivals[id], self.setup.timeout, &self.limits) {
             Ok(request) => request,
             Err(_) => return self.count(id, End::Refused),
         };
@@ -199,7 +202,7 @@ impl<'a> Run<'a> {
         self.under_way.insert(id, UnderWay { worker: index, ticket, again: failed.is_some() });
         let sent = self.workers[index].as_mut().map(|worker| worker.submit(request, self.now));
         match (sent, failed) {
-            (Some(Ok(())), _) => {}
+            (Some(Ok(predicted)), _) => self.measured.records[id].predicted = predicted,
             (Some(Err(_)), _) => self.end(id, End::Refused, Verdict::Uncounted),
             (None, None) => {
                 self.settle(id, Verdict::Failure);
@@ -260,12 +263,13 @@ impl<'a> Run<'a> {
 }
 
 /// The request that an arrival stands for.
-fn request(seq: SeqId, arrival: &Arrival, limits: &Limits) -> Result<Request, RequestError> {
+fn request(seq: SeqId, arrival: &Arrival, timeout: Option<Micros>, limits: &Limits) -> Result<Request, RequestError> {
     let asked = Parameters {
         max_tokens: Some(arrival.output_tokens.into()),
         temperature: Some(0.0),
         ignore_eos: true,
         priority: arrival.priority,
+        deadline_ms: timeout.map(|timeout| timeout.as_millis() as i64),
         origin: Origin { received: arrival.at, ..Origin::default() },
         ..Parameters::default()
     };

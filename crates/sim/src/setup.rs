@@ -17,6 +17,8 @@ pub struct Setup {
     /// `None`: as many as all seats can use.
     pub num_blocks: Option<usize>,
     pub cost: CostModel,
+    /// The deadline of each request, from its arrival until its last token.
+    pub timeout: Option<Micros>,
     /// Of which there are several, each such an engine.
     pub workers: Workers,
 }

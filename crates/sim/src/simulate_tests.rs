@@ -29,6 +29,7 @@ pub(crate) fn setup() -> Setup {
         block_size: 32,
         num_blocks: None,
         cost: CostModel::simulated_worker(),
+        timeout: None,
         workers: Workers::default(),
     }
 }

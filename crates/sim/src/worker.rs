@@ -58,18 +58,19 @@ impl Worker {
         }
     }
 
-    pub fn submit(&mut self, request: Request, now: Micros) -> Result<(), RequestError> {
+    /// Returns how long until its first token, if that can be predicted.
+    pub fn submit(&mut self, request: Request, now: Micros) -> Result<Option<Micros>, RequestError> {
         self.news = true;
-        self.turn.on_submit(vec![request], now).map(|_| ())
+        self.turn.on_submit(vec![request], now)
     }
 
-    /// The report of the step that is over by now.
-    pub fn finish(&mut self, now: Micros) -> Option<StepReport> {
+    /// The report of the step that is over by now, and how long it took.
+    pub fn finish(&mut self, now: Micros) -> Option<(StepReport, Micros)> {
         let step = self.step.take_if(|step| step.over <= now)?;
         self.news = true;
         let core = self.core.as_mut().expect(AT_HOME);
         self.turn.on_report(core, step.report, step.took);
-        self.turn.take_report(now)
+        Some((self.turn.take_report(now)?, step.took))
     }
 
     /// Looks what to do, if no step runs and there is a reason to look; begins a step if there is work. Returns who ended without a

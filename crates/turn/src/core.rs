@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use forebay_core::kv::{BlockPool, Change};
+use forebay_core::kv::{BlockPool, Change, Edit};
 use forebay_core::report::{BlockUse, Decision, Miss, POSITIONS, SequenceView, Snapshot, StepFacts, StepReport};
 use forebay_core::request::{CLASSES, Event, Request, RequestError};
 use forebay_core::scheduler::thermal::Level;
@@ -101,6 +101,11 @@ impl<E: Executor> Core<E> {
     /// The same for whoever missed some: all that it holds.
     pub fn cache_contents(&mut self) -> Vec<Change> {
         self.pool.contents()
+    }
+
+    /// What was done to the prefix cache since this was last asked, for a mirror of it.
+    pub fn cache_edits(&mut self) -> Vec<Edit> {
+        self.pool.edits()
     }
 
     /// Other limits or another policy, from the next plan on.
@@ -229,6 +234,7 @@ impl<E: Executor> Core<E> {
             choices: output.guidance.iter().map(|(_, guidance)| guidance.choices).sum(),
             accepted: output.outcomes.len().saturating_sub(plan.chunks.iter().filter(|chunk| chunk.sample).count()),
             predicted: plan.predicted,
+            limit: plan.limit,
             rerun,
         });
         report.events.extend(self.scheduler.commit(plan, &output, &mut self.pool));
@@ -288,14 +294,14 @@ impl<E: Executor> Core<E> {
     }
 
     pub fn view(&self) -> CoreView {
-        let sequences = self.scheduler.sequences();
+        let sequences = self.scheduler.sequences(&self.pool);
         CoreView {
             snapshot: self.snapshot(),
             seats: self.scheduler.seats(),
             seats_for: self.scheduler.seats_for(),
             stall_limit: self.scheduler.stall_limit(),
             urgent: self.scheduler.urgent(),
-            backlog: self.scheduler.backlog(),
+            backlog: self.scheduler.backlog(&self.pool),
             earliest_deadline: sequences.iter().filter_map(|view| view.deadline).min(),
             sequences,
             cost: self.scheduler.cost().clone(),

@@ -1,15 +1,18 @@
 //! What stays with the loop while a step runs: the queue, the tuning, the orders for the core, the last known state. Pure.
 
+use std::collections::HashMap;
+
 use forebay_core::intake::{Batch, Intake, LaneOrder, Prices, Situation};
+use forebay_core::kv::Edit;
 use forebay_core::report::{Snapshot, Stage};
-use forebay_core::request::{CLASSES, Request, RequestError};
+use forebay_core::request::{CLASSES, Event, Request, RequestError};
 use forebay_core::scheduler::thermal::{Change as ThermalChange, Governor, Level, Reading, Thresholds};
-use forebay_core::scheduler::{PolicyKind, StepLoad};
+use forebay_core::scheduler::{PolicyKind, StepLoad, StepPlan};
 use forebay_core::units::{Micros, SeqId};
 
 use super::control::{ChangeSet, Changed, Tuning};
 use super::core::CoreView;
-use super::predict::{self, Ahead};
+use super::predict::{Expected, Predictor, Scene};
 use super::stats::{LiveSequence, QueueStats, ThermalStats};
 use super::window::Rate;
 
@@ -45,8 +48,7 @@ pub struct Inbox {
     tuning: Tuning,
     governor: Governor,
     celsius: Option<f64>,
-    /// When the step under way began, and how long it was to take.
-    step: Option<(Micros, Option<Micros>)>,
+    predictor: Predictor,
     /// How long the core has computed since the engine began.
     served: Micros,
     drained: Rate,
@@ -64,7 +66,7 @@ impl Inbox {
             tuning,
             governor: Governor::new(thresholds),
             celsius: None,
-            step: None,
+            predictor: Predictor::default(),
             served: Micros::ZERO,
             drained: Rate::default(),
             arrived: Rate::default(),
@@ -72,45 +74,42 @@ impl Inbox {
     }
 
     /// Queues the whole group or none of it. Returns when its first token is expected, from now.
-    pub fn submit(&mut self, group: Vec<Request>, now: Micros) -> Result<Option<Micros>, RequestError> {
+    pub fn submit(
+        &mut self,
+        group: Vec<Request>,
+        now: Micros,
+        p99_ttft: Option<Micros>,
+    ) -> Result<Option<Micros>, RequestError> {
         if self.gate == Gate::Draining {
             return Err(RequestError::ShuttingDown);
         }
-        let predicted = group.first().and_then(|first| self.predict(first, now));
+        let to_compute = self.predictor.to_compute(&group, &self.tuning);
+        let first = group.first().zip(to_compute.first());
+        let expected = first.and_then(|(first, own)| self.predict(first, *own, now, p99_ttft));
+        let predicted = expected.map(|expected| expected.first_token);
         if let Some(first) = group.first() {
-            unreachable_deadline(first, predicted, now)?;
+            unreachable_deadline(first, expected, now)?;
             self.unkept_promise(first, predicted)?;
         }
+        let leader = group.first().map(|first| (first.id(), first.max_tokens() as usize));
         let count = group.len();
-        self.intake.push_group(group, now).map_err(|full| {
+        self.predictor.arrived(group.iter().zip(to_compute.iter().copied()), now);
+        let to_compute: HashMap<SeqId, usize> = group.iter().map(Request::id).zip(to_compute).collect();
+        self.intake.push_group(group, now, |request| to_compute[&request.id()]).map_err(|full| {
             let retry_after_s = forebay_core::intake::retry_after(self.intake.len(), self.drained_per_s(now), 0.5);
             RequestError::QueueFull { capacity: full.capacity.requests, retry_after_s }
         })?;
         self.arrived.count(count, now);
+        if let (Some((seq, max_tokens)), Some(expected)) = (leader, expected) {
+            self.predictor.tell(seq, max_tokens, expected, now);
+        }
         Ok(predicted)
     }
 
-    fn predict(&self, request: &Request, now: Micros) -> Option<Micros> {
-        let class = request.priority().index();
-        let urgent: usize = self.intake.depths()[..=class].iter().sum();
-        let prefill_queued: usize = self.intake.tokens()[..=class].iter().sum();
-        let backlog = &self.last.backlog;
-        let situation = self.situation(now, None);
-        let step_rest =
-            self.step.map_or(Micros::ZERO, |(began, predicted)| (began + predicted.unwrap_or_default()).since(now));
-        let ahead = Ahead {
-            prefill_tokens: prefill_queued + backlog.prefill[class],
-            own_tokens: request.prompt().len(),
-            queued: urgent,
-            free_seats: situation.seats_for[class],
-            decoding: backlog.decoding,
-            context_tokens: backlog.context_tokens,
-            pause: self.intake.pause(request.priority(), &situation),
-            step_rest,
-            chunk_tokens: situation.step_tokens.max(1),
-            drained_per_s: self.drained_per_s(now),
-        };
-        predict::ttft(&ahead, &self.last.cost)
+    fn predict(&self, request: &Request, to_compute: usize, now: Micros, p99_ttft: Option<Micros>) -> Option<Expected> {
+        let situation = self.situation(now, p99_ttft);
+        let scene = Scene { intake: &self.intake, situation: &situation, core: &self.last, tuning: &self.tuning };
+        self.predictor.expected(request, to_compute, &scene)
     }
 
     /// Under the policy `slo`, if the operator wants it so, whoever cannot be served as promised is refused, and told when what
@@ -237,11 +236,6 @@ impl Inbox {
         }
     }
 
-    /// The core has computed for so long.
-    pub fn served(&mut self, elapsed: Micros) {
-        self.served = self.served + elapsed;
-    }
-
     /// The next step as it would be without anybody from the queue.
     fn prices(&self, now: Micros) -> Option<Prices> {
         let CoreView { backlog, cost, .. } = &self.last;
@@ -287,7 +281,14 @@ impl Inbox {
         self.intake.generated(seq, 1);
     }
 
+    /// Its deadline has ended it.
+    pub fn expired(&mut self, seq: SeqId) {
+        self.predictor.expired(seq);
+        self.ended(seq);
+    }
+
     pub fn ended(&mut self, seq: SeqId) {
+        self.predictor.forget(seq);
         self.intake.ended(seq);
     }
 
@@ -306,12 +307,24 @@ impl Inbox {
     /// The core is home, in this state.
     pub fn note(&mut self, core: CoreView) {
         self.last = core;
-        self.step = None;
+        self.predictor.noted();
     }
 
-    /// The core leaves for a step.
-    pub fn step_begins(&mut self, now: Micros, predicted: Option<Micros>) {
-        self.step = Some((now, predicted));
+    /// The core leaves to compute `plan`.
+    pub fn step_begins(&mut self, plan: &StepPlan, now: Micros) {
+        self.predictor.step_begins(plan, &self.last, now);
+    }
+
+    /// The core came home from a step that took `elapsed` and brought `events`; this was done to its prefix cache meanwhile.
+    pub fn step_ended(&mut self, events: &[(SeqId, Event)], edits: Vec<Edit>, elapsed: Micros) {
+        self.served = self.served + elapsed;
+        self.predictor.step_ended(events, &self.last, elapsed);
+        self.predictor.mirror(edits);
+    }
+
+    /// There is nothing to compute.
+    pub fn rests(&mut self) {
+        self.predictor.rests();
     }
 
     pub fn drained_per_s(&self, now: Micros) -> f64 {
@@ -387,6 +400,7 @@ impl Inbox {
                     prompt_tokens: request.prompt().len(),
                     max_tokens: request.max_tokens() as usize,
                     computed_tokens: 0,
+                    to_compute: request.prompt().len(),
                     generated_tokens: 0,
                     blocks: 0,
                 },
@@ -417,15 +431,16 @@ fn batch(record: &forebay_core::intake::BatchRecord) -> super::stats::Batch {
     }
 }
 
-/// A deadline before the predicted first token is refused while the client can still go elsewhere.
-fn unreachable_deadline(request: &Request, predicted: Option<Micros>, now: Micros) -> Result<(), RequestError> {
-    let (Some(deadline), Some(predicted)) = (request.deadline(), predicted) else { return Ok(()) };
-    if now + predicted <= deadline {
+/// A deadline that will pass before the last token is refused while the client can still go elsewhere.
+fn unreachable_deadline(request: &Request, expected: Option<Expected>, now: Micros) -> Result<(), RequestError> {
+    let last = expected.and_then(|expected| expected.last);
+    let (Some(deadline), Some(last)) = (request.deadline(), last) else { return Ok(()) };
+    if now + last.at_latest <= deadline {
         return Ok(());
     }
     let received = request.origin().received;
     Err(RequestError::DeadlineUnreachable {
         after_ms: deadline.since(received).as_millis(),
-        predicted_ms: (now + predicted).since(received).as_millis(),
+        predicted_ms: (now + last.at_latest).since(received).as_millis(),
     })
 }

@@ -109,7 +109,7 @@ impl Turn {
     /// known.
     pub fn on_submit(&mut self, group: Vec<Request>, now: Micros) -> Result<Option<Micros>, RequestError> {
         let ids: Vec<SeqId> = group.iter().map(Request::id).collect();
-        let predicted = self.inbox.submit(group, now)?;
+        let predicted = self.inbox.submit(group, now, self.ttft.recent_p99())?;
         self.awaited.extend(ids.into_iter().map(|seq| (seq, now)));
         Ok(predicted)
     }
@@ -159,7 +159,7 @@ impl Turn {
 
     /// The core leaves to compute `plan`.
     pub fn on_step(&mut self, plan: &StepPlan, now: Micros) {
-        self.inbox.step_begins(now, plan.predicted);
+        self.inbox.step_begins(plan, now);
     }
 
     /// The core is back after `elapsed`. Accounts for what the next release depends on: seats that are free, and tokens that
@@ -167,7 +167,7 @@ impl Turn {
     pub fn on_report<E: Executor>(&mut self, core: &mut Core<E>, report: StepReport, elapsed: Micros) {
         debug_assert!(self.undelivered.is_none(), "each report is taken before the next one comes");
         core.observe(elapsed);
-        self.inbox.served(elapsed);
+        self.inbox.step_ended(&report.events, core.cache_edits(), elapsed);
         for (seq, event) in &report.events {
             match event {
                 Event::Token(_) => self.inbox.generated(*seq),
@@ -206,7 +206,10 @@ impl Turn {
         }
         let expired = self.inbox.expire(now);
         settlement.ended.extend(expired.into_iter().map(|(request, error)| (request.id(), error)));
-        settlement.ended.iter().for_each(|(seq, _)| self.end(*seq));
+        for (seq, _) in &settlement.ended {
+            self.inbox.expired(*seq);
+            self.awaited.remove(seq);
+        }
         self.inbox.note(core.view());
         if let Some(batch) = self.inbox.release(now, self.ttft.recent_p99(), |request| core.cached_tokens(request)) {
             let (release, requests) = seated(batch, now);
@@ -219,7 +222,11 @@ impl Turn {
 
     /// The next step; `None` while there is nothing to compute, or while none may start.
     pub fn next_plan<E: Executor>(&mut self, core: &mut Core<E>, now: Micros) -> Option<StepPlan> {
-        if self.inbox.may_step() { core.plan(now) } else { None }
+        let plan = if self.inbox.may_step() { core.plan(now) } else { None };
+        if plan.is_none() {
+            self.inbox.rests();
+        }
+        plan
     }
 
     /// When something happens without a command or a step, as of the last settlement.

@@ -42,6 +42,8 @@ struct Loop {
     plans: Vec<Vec<(u64, usize)>>,
     preempted: Vec<u64>,
     ended: Vec<u64>,
+    /// How long a step takes.
+    takes: fn(&StepPlan) -> Micros,
 }
 
 impl Loop {
@@ -68,7 +70,20 @@ impl Loop {
             plans: Vec::new(),
             preempted: Vec::new(),
             ended: Vec::new(),
+            takes: |_| Micros::ZERO,
         }
+    }
+
+    /// The same with a prefix cache, 10 ms a step and a millisecond a prompt token.
+    fn caching() -> Loop {
+        let mut engine = Loop::new(4, 512);
+        let config = scheduler::Config { prefix_caching: true, ..engine.turn.inbox().tuning().0.scheduler };
+        let tuning = Tuning { intake: intake::Config::default(), scheduler: config };
+        engine.turn = Turn::new(tuning, Thresholds::default());
+        engine.core =
+            Some(Core::new(Config { scheduler: config, num_blocks: 256, block_size: 16, multi_step_count: 1 }, Same));
+        engine.takes = |plan| Micros(10_000 + 1_000 * plan.load.prefill_tokens as u64);
+        engine
     }
 
     fn submit(&mut self, request: Request) {
@@ -94,8 +109,10 @@ impl Loop {
         self.plans.push(plan.chunks.iter().map(|chunk| (chunk.seq.0, chunk.tokens.len())).collect());
         self.preempted.extend(plan.preempted.iter().map(|lost| lost.seq.0));
         self.turn.on_step(&plan, self.now);
+        let takes = (self.takes)(&plan);
         let (mut core, report) = core.execute(plan, self.now);
-        self.turn.on_report(&mut core, report, Micros::ZERO);
+        self.now = self.now + takes;
+        self.turn.on_report(&mut core, report, takes);
         self.core = Some(core);
         true
     }
@@ -226,4 +243,55 @@ fn another_choice_of_victims_counts_from_the_next_plan_on() {
     };
     assert_eq!(first_victim(None), 2, "the newest");
     assert_eq!(first_victim(Some("longest")), 1);
+}
+
+/// A prompt of so many tokens that begins like no other of another `family`.
+fn prompt_of(family: u32, seq: u64, tokens: usize) -> Request {
+    let asked = Parameters { max_tokens: Some(3), ..Parameters::default() };
+    let limits = Limits::new(1_024, 256, 8);
+    let prompt = (0..tokens).map(|at| family + (at as u32 % 3)).collect();
+    asked
+        .check(&limits, 0)
+        .and_then(|asked| asked.into_requests(prompt, &[], &limits, || SeqId(seq)))
+        .expect("fits")
+        .requests
+        .remove(0)
+}
+
+#[test]
+fn what_the_cache_has_is_not_predicted_to_be_computed() {
+    let mut engine = Loop::caching();
+    let predicted = |engine: &mut Loop, group: Vec<Request>| {
+        let ids: Vec<SeqId> = group.iter().map(Request::id).collect();
+        let predicted = engine.turn.on_submit(group, engine.now).expect("there is room").map(|until| until.as_millis());
+        (predicted, ids)
+    };
+    for n in 0..12 {
+        engine.submit(prompt_of(20 + 10 * n, n.into(), 30 + 10 * n as usize));
+        while engine.step() {}
+    }
+    let near = |predicted: Option<u64>, expected: u64| {
+        let predicted = predicted.expect("the cost is known");
+        assert!(predicted.abs_diff(expected) <= expected / 20 + 1, "{predicted}, not {expected}");
+    };
+    let (new, ids) = predicted(&mut engine, vec![prompt_of(150, 100, 400)]);
+    near(new, 10 + 400);
+    ids.into_iter().for_each(|seq| engine.turn.on_abort(seq));
+    engine.submit(prompt_of(150, 101, 400));
+    while engine.step() {}
+    let (again, ids) = predicted(&mut engine, vec![prompt_of(150, 102, 400)]);
+    near(again, 10 + 1);
+    ids.into_iter().for_each(|seq| engine.turn.on_abort(seq));
+    let (half, ids) = predicted(&mut engine, vec![prompt_of(150, 103, 600)]);
+    near(half, 10 + 200);
+    ids.into_iter().for_each(|seq| engine.turn.on_abort(seq));
+    // What came so quickly until now is forgotten.
+    engine.now = engine.now + Micros::from_millis(600_000);
+    // Of eight choices one computes the prompt; who comes behind them waits for that, and for a seat.
+    let (choices, _) = predicted(&mut engine, (110..118).map(|seq| prompt_of(180, seq, 300)).collect());
+    near(choices, 10 + 300 + 3);
+    let (behind, _) = predicted(&mut engine, vec![prompt_of(210, 120, 100)]);
+    while engine.step() {}
+    let came = engine.turn.ttft().last().expect("the last of all").as_millis();
+    assert!(behind.is_some_and(|behind| behind.abs_diff(came) <= came / 5) && came < 1_000, "{behind:?}, not {came}");
 }

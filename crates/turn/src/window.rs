@@ -67,17 +67,31 @@ impl Window {
 }
 
 /// Events per second, older ones forgotten exponentially.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Rate {
-    /// Sum of `exp(-age / MEMORY)` over all events, as of `at`.
+    /// The age at which an event counts for 1/e, in seconds.
+    memory_s: f64,
+    /// Sum of `exp(-age / memory)` over all events, as of `at`.
     weight: f64,
     at: Micros,
 }
 
-/// The age at which an event counts for 1/e.
-const MEMORY_S: f64 = 10.0;
+/// Less time says nothing of a rate.
+const LEAST_S: f64 = 1.0;
+
+impl Default for Rate {
+    /// Of the last ten seconds or so.
+    fn default() -> Rate {
+        Rate::of_last(10.0)
+    }
+}
 
 impl Rate {
+    /// Of about the last `seconds`.
+    pub const fn of_last(seconds: f64) -> Rate {
+        Rate { memory_s: seconds, weight: 0.0, at: Micros::ZERO }
+    }
+
     pub fn count(&mut self, events: usize, now: Micros) {
         self.weight = self.weight_at(now) + events as f64;
         self.at = now;
@@ -85,11 +99,17 @@ impl Rate {
 
     /// Per second.
     pub fn per_s(&self, now: Micros) -> f64 {
-        self.weight_at(now) / MEMORY_S
+        self.weight_at(now) / self.memory_s
+    }
+
+    /// Per second, counted since `began`: what was not counted before is not taken for silence.
+    pub fn per_s_since(&self, began: Micros, now: Micros) -> f64 {
+        let covered = 1.0 - (-now.since(began).as_secs_f64().max(LEAST_S) / self.memory_s).exp();
+        self.per_s(now) / covered
     }
 
     fn weight_at(&self, now: Micros) -> f64 {
-        self.weight * (-now.since(self.at).as_secs_f64() / MEMORY_S).exp()
+        self.weight * (-now.since(self.at).as_secs_f64() / self.memory_s).exp()
     }
 }
 

@@ -323,6 +323,7 @@ fn live() -> LiveSequence {
         prompt_tokens: 30,
         max_tokens: 16,
         computed_tokens: 32,
+        to_compute: 1,
         generated_tokens: 3,
         blocks: 2,
     };

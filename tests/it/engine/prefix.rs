@@ -139,3 +139,66 @@ async fn under_pressure_every_answer_is_that_of_an_empty_cache() {
     let core = small.join().await;
     assert!(core.snapshot().preemptions_total > 0 && core.snapshot().blocks_used == 0, "{:?}", core.snapshot());
 }
+
+/// Prompt tokens that were computed so far, not copied.
+async fn computed(server: &Server) -> f64 {
+    server.metric("forebay_prompt_tokens_by_source_total{source=\"local_compute\"}").await
+}
+
+#[tokio::test]
+async fn choices_of_one_prompt_compute_it_once() {
+    let server = Server::start(&[]);
+    let (choices, _) = ask(&server, body(&story(190), json!({"n": 8, "max_tokens": 40}))).await;
+    assert_eq!(choices.as_array().map(Vec::len), Some(8));
+    let computed = computed(&server).await;
+    assert!((190.0..=200.0).contains(&computed), "{computed} prompt tokens were computed");
+}
+
+#[tokio::test]
+async fn a_prompt_that_several_send_together_is_computed_once() {
+    let server = Server::start(&[]);
+    // On an idle engine, and beside streams that a step with a prompt keeps waiting.
+    for (streams, prompt) in [(0, story(190)), (4, story(191)[1..].to_vec())] {
+        let beside: Vec<_> = (0..streams)
+            .map(|n| {
+                let body = json!({"prompt": [5 + n], "max_tokens": 900, "ignore_eos": true});
+                tokio::spawn(post(server.at("/v1/completions"), body))
+            })
+            .collect();
+        server.until_metric("vllm:num_requests_running", f64::from(streams)).await;
+        let before = computed(&server).await;
+        let together = (0..4).map(|_| post(server.at("/v1/completions"), body(&prompt, json!({}))));
+        let answers = futures_util::future::join_all(together).await;
+        assert!(answers.iter().all(|(status, answer)| *status == 200 && answer["choices"] == answers[0].1["choices"]));
+        let computed = computed(&server).await - before;
+        assert!((190.0..=196.0).contains(&computed), "{computed} prompt tokens were computed beside {streams}");
+        for stream in beside {
+            stream.abort();
+        }
+        server.until_metric("vllm:num_requests_running", 0.0).await;
+    }
+}
+
+/// The simulated model takes 10 ms for a step and half a millisecond for a token of it: 3,000 tokens take 1.5 s.
+#[tokio::test]
+async fn a_deadline_counts_only_what_must_be_computed() {
+    let server = Server::start(&["--model", "sim", "--workers", "1"]);
+    let plain = |prompt: &[u64], more: Value| {
+        let mut body = json!({"prompt": prompt, "max_tokens": 2, "ignore_eos": true});
+        body.as_object_mut().expect("object").extend(more.as_object().expect("object").clone());
+        body
+    };
+    for n in 1..8 {
+        ask(&server, plain(&story(n * 20), json!({"max_tokens": 4, "cache_prompt": false}))).await;
+    }
+    let long = |first: u64| [&[first][..], &story(2_999)].concat();
+    ask(&server, plain(&long(7), json!({}))).await;
+    let hurried = json!({"timeout_ms": 1_000});
+    let (status, answer) = post(server.at("/v1/completions"), plain(&long(8), hurried.clone())).await;
+    assert_eq!(status, 408, "{answer}");
+    assert!(answer["error"]["message"].as_str().expect("text").contains("cannot be met"), "{answer}");
+    assert_eq!(ask(&server, plain(&long(7), hurried)).await.1, 2_999, "it is in the cache, and served in time");
+    // Not where the client declines the cache.
+    let declined = plain(&long(7), json!({"timeout_ms": 1_000, "cache_prompt": false}));
+    assert_eq!(post(server.at("/v1/completions"), declined).await.0, 408);
+}

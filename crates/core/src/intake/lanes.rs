@@ -236,15 +236,32 @@ impl Lanes {
 
     /// The class that was passed over for too long; of several the one whose turn was due first.
     fn overdue(&self, choice: &Choice) -> Option<usize> {
-        let patience = if choice.order == LaneOrder::Promise { PATIENCE } else { 1 };
         let due = |class: usize| {
-            let Class { arrivals, last_turn, .. } = &self.classes[class];
-            let (order, came) = arrivals.first_key_value()?;
-            let bound = self.aging.0.saturating_mul(class as u64 * patience);
-            let due = last_turn.max(came).0.saturating_add(bound);
-            (choice.open[class] && choice.admits(class, *order) && due <= choice.served.0).then_some((due, class))
+            let (order, came) = self.classes[class].arrivals.first_key_value()?;
+            let due = self.due(class, *came, choice.order);
+            (choice.open[class] && choice.admits(class, *order) && due <= choice.served).then_some((due, class))
         };
         (1..BATCH).filter_map(due).min().map(|(_, class)| class)
+    }
+
+    /// The service clock when a class has a turn whose oldest request came then.
+    fn due(&self, class: usize, came: Micros, order: LaneOrder) -> Micros {
+        let bound = self.turns(order).0.saturating_mul(class as u64);
+        Micros(self.classes[class].last_turn.max(came).0.saturating_add(bound))
+    }
+
+    /// Service to others after which a class has a turn, times its rank.
+    pub fn turns(&self, order: LaneOrder) -> Micros {
+        let patience = if order == LaneOrder::Promise { PATIENCE } else { 1 };
+        Micros(self.aging.0.saturating_mul(patience))
+    }
+
+    /// By class: what is left of that time, as if one of it came now where none waits.
+    pub fn due_in(&self, served: Micros, order: LaneOrder) -> [Micros; CLASSES] {
+        std::array::from_fn(|class| {
+            let oldest = self.classes[class].arrivals.first_key_value().map_or(served, |(_, came)| *came);
+            self.due(class, oldest, order).since(served)
+        })
     }
 
     fn of_class(&self, class: usize, choice: &Choice, order: LaneOrder) -> Option<Order> {

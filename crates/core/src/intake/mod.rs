@@ -35,9 +35,9 @@ pub use config::Config;
 pub use fair::FairnessConfig;
 pub use lanes::LaneOrder;
 pub use limits::{Capacity, Full, retry_after};
-pub use queue::Queued;
+pub use queue::{InLine, Queued};
 pub use settings::settings;
-pub use situation::Situation;
+pub use situation::{Prospect, Situation};
 pub use strategy::{
     CostAware, Fixed, FlushConfig, FlushMetrics, FlushStrategy, Gathering, Immediate, Joining, LatencyAware, Pause,
     Prices, QueueDepth, Strategy, StrategyKind, strategy,
@@ -46,7 +46,7 @@ pub use strategy::{
 use burst::Burst;
 use gate::StepGate;
 use lanes::Order;
-use queue::{Queue, Terms};
+use queue::{Clocks, Queue, Terms};
 
 /// The queue in front of the scheduler.
 #[derive(Debug)]
@@ -82,13 +82,20 @@ impl Intake {
         self.config = config;
     }
 
-    /// Queues all of the group, or none; see [`Capacity::for_class`]. Ids must be fresh.
-    pub fn push_group(&mut self, group: Vec<Request>, now: Micros) -> Result<(), Full> {
+    /// Queues all of the group, or none; see [`Capacity::for_class`]. Ids must be fresh. `to_compute` says how many tokens of a prompt must be computed, as far
+    /// as that is known now.
+    pub fn push_group(
+        &mut self,
+        group: Vec<Request>,
+        now: Micros,
+        to_compute: impl Fn(&Request) -> usize,
+    ) -> Result<(), Full> {
         let tokens = group.iter().map(|request| request.prompt().len()).sum();
         let class = group.iter().map(|request| self.config.class(request.priority())).max().unwrap_or_default();
         self.config.capacity.for_class(class).admits(self.len(), self.prompt_tokens(), group.len(), tokens)?;
         for request in group {
-            self.queue.push(request, now, self.served, &self.config);
+            let to_compute = to_compute(&request);
+            self.queue.push(request, to_compute, Clocks { now, served: self.served }, &self.config);
         }
         Ok(())
     }
@@ -185,9 +192,9 @@ impl Intake {
         self.queue.depths()
     }
 
-    /// The prompt tokens of queued requests by [`Priority::index`].
-    pub fn tokens(&self) -> [usize; CLASSES] {
-        self.queue.tokens()
+    /// What is queued, in the order of arrival, as far as it keeps others waiting.
+    pub fn in_line(&self) -> impl Iterator<Item = InLine> {
+        self.queue.in_line()
     }
 
     /// Requests that are not flushed.
@@ -200,13 +207,25 @@ impl Intake {
         self.strategy.calculate_timeout(self.len(), &FlushMetrics { p99_ttft: situation.p99_ttft })
     }
 
-    /// How long a request of this class that came now would wait for the strategy to interrupt decodes.
-    pub fn pause(&self, class: Priority, situation: &Situation) -> Micros {
-        let gate = self.gate(situation);
-        if gate.interrupts || self.config.class(class) <= Priority::High {
-            return Micros::ZERO;
+    /// What a request of this priority that comes now would find, beside those that are in line.
+    pub fn prospect(&self, priority: Priority, situation: &Situation) -> Prospect {
+        let class = self.config.class(priority);
+        let (now, gathering) = (situation.now, self.gathering() + 1);
+        let metrics = FlushMetrics { p99_ttft: situation.p99_ttft };
+        let timeout = self.strategy.calculate_timeout(self.len() + 1, &metrics);
+        let own = after(now, self.config.max_wait(class));
+        let timer = after(self.oldest_gathering().unwrap_or(now), timeout);
+        let flush_at = self.max_wait_end().map_or(own, |(end, _)| end.min(own)).min(timer);
+        let at_once = class == Priority::Critical || gathering >= self.config.flush.max_batch_size;
+        Prospect {
+            class,
+            strategy: self.strategy,
+            flush_in: if at_once { Micros::ZERO } else { flush_at.since(now) },
+            under_way: self.burst.is_under_way(),
+            quiet: self.burst.quiet(now),
+            turns: self.queue.turns(situation.order),
+            due_in: self.queue.due_in(situation.served, situation.order),
         }
-        self.timeout(situation).since(self.burst.quiet(situation.now))
     }
 
     /// Oldest first.

@@ -25,9 +25,8 @@ pub(super) struct Queue {
     /// The newest arrival: orders and arrivals grow together, so the oldest entry is the one that has waited longest.
     latest: Micros,
     prompt_tokens: usize,
-    /// By the class that was asked for: requests, and their prompt tokens.
+    /// By the class that was asked for.
     depths: [usize; CLASSES],
-    tokens: [usize; CLASSES],
     deadlines: BTreeSet<(Micros, Order)>,
     /// By class: what is not flushed.
     gathering: [BTreeSet<Order>; CLASSES],
@@ -49,6 +48,8 @@ struct Entry {
     bucket: Bucket,
     /// When; `None` while it gathers.
     flushed: Option<Micros>,
+    /// Tokens of its prompt that must be computed, as far as that was known when it came.
+    to_compute: usize,
 }
 
 /// Whose turn it is, before the gate.
@@ -110,6 +111,26 @@ impl Terms {
     }
 }
 
+/// The clocks when a request comes: the time, and how long the engine has computed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clocks {
+    pub now: Micros,
+    pub served: Micros,
+}
+
+/// A queued request as far as it keeps others waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InLine {
+    /// In which it competes.
+    pub class: Priority,
+    pub prompt_tokens: usize,
+    /// Those of them that must be computed, as far as that was known when it came.
+    pub to_compute: usize,
+    pub max_tokens: usize,
+    /// It is not flushed.
+    pub gathers: bool,
+}
+
 /// A queued request as the operator sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Queued<'a> {
@@ -128,7 +149,6 @@ impl Queue {
             latest: Micros::ZERO,
             prompt_tokens: 0,
             depths: [0; CLASSES],
-            tokens: [0; CLASSES],
             deadlines: BTreeSet::new(),
             gathering: Default::default(),
             gathering_tokens: 0,
@@ -165,8 +185,25 @@ impl Queue {
         self.depths
     }
 
-    pub fn tokens(&self) -> [usize; CLASSES] {
-        self.tokens
+    /// Service to others after which a class has a turn, times its rank.
+    pub fn turns(&self, order: LaneOrder) -> Micros {
+        self.lanes.turns(order)
+    }
+
+    /// By class: how long the engine will compute for others before the class has a turn whoever else waits.
+    pub fn due_in(&self, served: Micros, order: LaneOrder) -> [Micros; CLASSES] {
+        self.lanes.due_in(served, order)
+    }
+
+    /// In the order of arrival.
+    pub fn in_line(&self) -> impl Iterator<Item = InLine> {
+        self.entries.values().map(|entry| InLine {
+            class: Priority::ALL[entry.class],
+            prompt_tokens: entry.request.prompt().len(),
+            to_compute: entry.to_compute,
+            max_tokens: entry.request.max_tokens() as usize,
+            gathers: entry.flushed.is_none(),
+        })
     }
 
     pub fn gathering(&self) -> usize {
@@ -182,8 +219,8 @@ impl Queue {
         self.gathering[class.index()].first().map(|order| self.entries[order].arrived)
     }
 
-    /// `served` is the engine's service clock.
-    pub fn push(&mut self, request: Request, now: Micros, served: Micros, config: &Config) {
+    pub fn push(&mut self, request: Request, to_compute: usize, clocks: Clocks, config: &Config) {
+        let Clocks { now, served: came } = clocks;
         let order = self.next_order;
         self.next_order += 1;
         self.latest = self.latest.max(now);
@@ -192,14 +229,13 @@ impl Queue {
         assert!(before.is_none(), "{} was queued twice", request.id());
         self.prompt_tokens += request.prompt().len();
         self.depths[request.priority().index()] += 1;
-        self.tokens[request.priority().index()] += request.prompt().len();
         self.deadlines.extend(request.deadline().map(|deadline| (deadline, order)));
         self.gathering[class].insert(order);
         self.gathering_tokens += request.prompt().len();
         self.accounts.join(&request.origin().tenant);
         let bucket = config.bucket(&request);
         let arrived = self.latest;
-        self.entries.insert(order, Entry { request, arrived, came: served, class, bucket, flushed: None });
+        self.entries.insert(order, Entry { request, arrived, came, class, bucket, flushed: None, to_compute });
     }
 
     /// The order that the next request will have.
@@ -395,7 +431,6 @@ impl Queue {
         self.orders.remove(&entry.request.id());
         self.prompt_tokens -= entry.request.prompt().len();
         self.depths[entry.request.priority().index()] -= 1;
-        self.tokens[entry.request.priority().index()] -= entry.request.prompt().len();
         entry.request.deadline().map(|deadline| self.deadlines.remove(&(deadline, order)));
         entry
     }

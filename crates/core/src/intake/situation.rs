@@ -1,8 +1,8 @@
 //! What the intake must know of the world to decide. Pure.
 
 use super::lanes::LaneOrder;
-use super::strategy::Prices;
-use crate::request::CLASSES;
+use super::strategy::{Prices, Strategy};
+use crate::request::{CLASSES, Priority};
 use crate::slo::Slo;
 use crate::units::Micros;
 
@@ -32,4 +32,20 @@ pub struct Situation {
     pub p99_ttft: Option<Micros>,
     /// What the next step costs; `None` while too little was measured.
     pub prices: Option<Prices>,
+}
+
+/// What a request that comes now would find in the intake, beside those that are in line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prospect {
+    /// In which it would compete.
+    pub class: Priority,
+    pub strategy: Strategy,
+    /// Until its group would be flushed, unless the engine is idle before.
+    pub flush_in: Micros,
+    /// A group of prompts is being computed; else how long decodes have run undisturbed.
+    pub under_way: bool,
+    pub quiet: Micros,
+    /// Service to others after which a class has a turn, times its rank; by class, what is left of it.
+    pub turns: Micros,
+    pub due_in: [Micros; CLASSES],
 }

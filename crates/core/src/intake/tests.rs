@@ -73,8 +73,9 @@ fn check(config: Config, script: &str, expected: &str) {
         let idle_seats = || numbers.get(1).map_or(free(), |seats| *seats as usize);
         let situation = |idle| Situation { served, idle, ..eight_seats(now, free(), idle_seats()) };
         match verb {
-            "+" => group().for_each(|one| said.extend(intake.push_group(vec![one], now).err().map(|_| "full".into()))),
-            "++" => said.extend(intake.push_group(group().collect(), now).err().map(|_| "full".into())),
+            "+" => group()
+                .for_each(|one| said.extend(intake.push_group(vec![one], now, whole).err().map(|_| "full".into()))),
+            "++" => said.extend(intake.push_group(group().collect(), now, whole).err().map(|_| "full".into())),
             "run" | "idle" => {
                 said.push(intake.release(&situation(verb == "idle"), |_| 0).map_or("-".into(), |b| told(&b)))
             }
@@ -93,6 +94,11 @@ fn check(config: Config, script: &str, expected: &str) {
 }
 
 /// `timer 1 2`, with `^p` and `~f` on a request that p were preferred to by class and f by fairness.
+/// All of a prompt must be computed.
+fn whole(request: &Request) -> usize {
+    request.prompt().len()
+}
+
 fn told(batch: &Batch) -> String {
     let mut text = batch.cause.name().to_owned();
     for released in &batch.released {
@@ -189,7 +195,7 @@ fn classes_go_in_order_and_age_lifts_them() {
 fn who_was_overtaken_knows_by_which_classes() {
     let mut intake = Intake::new(Config::default());
     for text in ["a1!l", "a2", "a3!h", "a4!c", "a5!c"] {
-        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros::ZERO).unwrap();
+        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros::ZERO, whole).unwrap();
     }
     let batch = intake.release(&beside_work(Micros(1)), |_| 0).unwrap();
     let told: Vec<_> = batch.released.iter().map(|one| (one.request.id().0, one.overtaken_by)).collect();
@@ -301,7 +307,7 @@ fn a_batch_never_rises_and_takes_no_seat_that_batches_hold() {
 fn new_parameters_apply_to_what_is_queued() {
     let mut intake = Intake::new(Config::default());
     for text in ["a1!l", "a2!h", "a3"] {
-        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros::ZERO).unwrap();
+        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros::ZERO, whole).unwrap();
     }
     let situation = beside_work(Micros(1));
     assert_eq!((intake.release(&situation, |_| 0), intake.gathering(), intake.depths()), (None, 3, [0, 1, 1, 1, 0]));
@@ -309,11 +315,11 @@ fn new_parameters_apply_to_what_is_queued() {
         c.flush = FlushConfig { strategy: StrategyKind::Immediate, priorities: false, max_batch_size: 2, ..c.flush };
         c.capacity.requests = 1;
     }));
-    assert!(intake.push_group(vec![Ask::parse("a4", Micros::ZERO).build()], Micros::ZERO).is_err());
+    assert!(intake.push_group(vec![Ask::parse("a4", Micros::ZERO).build()], Micros::ZERO, whole).is_err());
     assert_eq!(told(&intake.release(&situation, |_| 0).unwrap()), "size 1 2");
     for text in ["a5:10+10", "a6:10+900", "a7:10+10"] {
         intake.configure(config(|c| c.flush.bucketing = false));
-        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros(1)).unwrap();
+        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros(1), whole).unwrap();
     }
     intake.configure(with(StrategyKind::Immediate));
     assert_eq!(told(&intake.release(&situation, |_| 0).unwrap()), "timer 3 5 7 6~1");
@@ -323,7 +329,7 @@ fn new_parameters_apply_to_what_is_queued() {
 fn behind_long_prompts(config: Config) -> (Intake, Situation) {
     let mut intake = Intake::new(config);
     for text in ["a1!l:50+9", "a2!l:50+9", "a3!h:50+9"] {
-        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros::ZERO).unwrap();
+        intake.push_group(vec![Ask::parse(text, Micros::ZERO).build()], Micros::ZERO, whole).unwrap();
     }
     let prefill = [0, 0, 0, 500, 500];
     (intake, Situation { decoding: 4, step_tokens: 100, prefill, ..beside_work(Micros::from_millis(50)) })
@@ -362,7 +368,7 @@ fn stats_remember_the_newest_batches() {
     let mut intake = Intake::new(with(StrategyKind::Immediate));
     for id in 1..=40u64 {
         let pair = [2 * id, 2 * id + 1].map(|seq| Ask::parse(&format!("a{seq}!h"), Micros(id)).build());
-        intake.push_group(pair.to_vec(), Micros(id)).unwrap();
+        intake.push_group(pair.to_vec(), Micros(id), whole).unwrap();
         let situation = beside_work(Micros(id));
         assert_eq!(intake.release(&situation, |_| 0).unwrap().id, id);
     }

@@ -1,12 +1,13 @@
-//! What a cache came to hold and lost, as facts: whoever routes requests wants to know. Full blocks only; what a partly
-//! filled one holds is nobody's to count on.
+//! What a cache came to hold and lost, as facts: [`Change`]s for whoever routes requests, [`Edit`]s for a
+//! [`Mirror`](super::Mirror).
 
 use std::sync::Arc;
 
-use crate::units::TokenId;
+use crate::units::{BlockId, TokenId};
 
 use super::node::Node;
 
+/// A change of full blocks; what a partly filled one holds is nothing that others should count on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing that was told before holds any more.
@@ -16,4 +17,15 @@ pub enum Change {
     Stored { node: u64, parent: Node, tokens: Arc<[TokenId]> },
     /// It can no longer.
     Removed { node: u64 },
+}
+
+/// A change of the prefix tree as it was made, partly filled blocks included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// A new tree, of blocks of so many tokens.
+    Cleared { block_size: usize },
+    /// A block can be found by its tokens.
+    Published { parent: Node, tokens: Arc<[TokenId]>, block: BlockId },
+    /// It no longer can.
+    Evicted { block: BlockId },
 }

@@ -10,13 +10,15 @@
 mod block_table;
 mod change;
 mod check;
+mod mirror;
 mod node;
 mod pool;
 mod prefix;
 mod uses;
 
 pub use block_table::BlockTable;
-pub use change::Change;
+pub use change::{Change, Edit};
+pub use mirror::Mirror;
 pub use node::Node;
 pub use pool::{Block, BlockPool, OutOfBlocks, Reused};
 

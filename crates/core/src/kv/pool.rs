@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::units::{BlockId, TokenId};
 
-use super::change::Change;
+use super::change::{Change, Edit};
 use super::node::Node;
 use super::prefix::Prefixes;
 
@@ -68,7 +68,7 @@ impl BlockPool {
             kept: BTreeMap::new(),
             freed_at: vec![0; num_blocks],
             frees: 0,
-            prefixes: Prefixes::default(),
+            prefixes: Prefixes::mirrored(block_size),
             references: vec![0; num_blocks],
             block_size,
         }
@@ -122,14 +122,7 @@ impl BlockPool {
 
     /// How many of the beginning of `tokens` [`BlockPool::reuse`] would find now.
     pub fn cached_tokens(&self, root: Node, tokens: &[TokenId]) -> usize {
-        let reusable = &tokens[..tokens.len().saturating_sub(1)];
-        let (mut node, mut rest) = (root, reusable);
-        while let Some((full, after)) = rest.split_at_checked(self.block_size) {
-            let Some((_, next)) = self.prefixes.find(&node, full) else { break };
-            (node, rest) = (next, after);
-        }
-        let partial = self.prefixes.longest(&node, rest).map_or(0, |(_, shared)| shared);
-        reusable.len() - rest.len() + partial
+        self.prefixes.cached_tokens(root, tokens, self.block_size)
     }
 
     /// One more handle of a block that holds content, free or not.
@@ -157,6 +150,12 @@ impl BlockPool {
         if longest < tokens.len() {
             self.prefixes.publish(parent, tokens, block.0);
         }
+    }
+
+    /// What was done to the tree of prefixes since this was last called, for a [`Mirror`](super::Mirror). Whoever drives the
+    /// pool takes them after each step, so that they do not gather.
+    pub fn edits(&mut self) -> Vec<Edit> {
+        self.prefixes.edits()
     }
 
     /// Remembers what its full blocks come to hold and lose, for [`BlockPool::changes`]; whoever asks for it must go on asking.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::units::{BlockId, TokenId};
 
-use super::change::Change;
+use super::change::{Change, Edit};
 use super::node::Node;
 
 /// How many siblings are looked at for a common beginning; with more, only the newest are.
@@ -27,6 +27,8 @@ pub(super) struct Prefixes {
     nodes: u64,
     /// What happened to full blocks, of so many tokens, since it was last asked; `None` where nobody asks.
     told: Option<(usize, Vec<Change>)>,
+    /// What was done since it was last taken, for a mirror; `None` in a mirror itself.
+    edits: Option<Vec<Edit>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +44,28 @@ struct Found {
 }
 
 impl Prefixes {
+    /// An empty tree that keeps its edits.
+    pub fn mirrored(block_size: usize) -> Prefixes {
+        Prefixes { edits: Some(vec![Edit::Cleared { block_size }]), ..Prefixes::default() }
+    }
+
+    /// What was done since this was last called.
+    pub fn edits(&mut self) -> Vec<Edit> {
+        self.edits.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// How many of the beginning of `tokens`, all but the last of them at most, blocks of `block_size` hold below `root`.
+    pub fn cached_tokens(&self, root: Node, tokens: &[TokenId], block_size: usize) -> usize {
+        let reusable = &tokens[..tokens.len().saturating_sub(1)];
+        let (mut node, mut rest) = (root, reusable);
+        while let Some((full, after)) = rest.split_at_checked(block_size) {
+            let Some((_, next)) = self.find(&node, full) else { break };
+            (node, rest) = (next, after);
+        }
+        let partial = self.longest(&node, rest).map_or(0, |(_, shared)| shared);
+        reusable.len() - rest.len() + partial
+    }
+
     /// The block that holds `tokens` below `parent`, and its own place.
     pub fn find(&self, parent: &Node, tokens: &[TokenId]) -> Option<(BlockId, Node)> {
         // A look-up by reference would need a key type of its own; blocks are few and short.
@@ -63,7 +87,7 @@ impl Prefixes {
 
     /// `block` now holds `tokens` below `parent`. Where another does already, that one stays. The place below which the
     /// sequence goes on.
-    pub fn publish(&mut self, parent: &Node, tokens: &[TokenId], block: BlockId) -> Node {
+    pub fn publish(&mut self, parent: &Node, tokens: impl Into<Arc<[TokenId]>>, block: BlockId) -> Node {
         let key = Key { parent: parent.clone(), tokens: tokens.into() };
         if let Some(found) = self.found.get(&key) {
             return Node::Block(found.node);
@@ -75,7 +99,10 @@ impl Prefixes {
         self.children.entry(key.parent.clone()).or_default().push(block);
         let node = self.nodes;
         let stored = || Change::Stored { node, parent: key.parent.clone(), tokens: key.tokens.clone() };
-        self.tell(tokens.len(), stored);
+        self.tell(key.tokens.len(), stored);
+        if let Some(edits) = &mut self.edits {
+            edits.push(Edit::Published { parent: key.parent.clone(), tokens: key.tokens.clone(), block });
+        }
         self.keys.insert(block, key);
         Node::Block(self.nodes)
     }
@@ -87,6 +114,7 @@ impl Prefixes {
     /// `block` is about to hold something else.
     pub fn evict(&mut self, block: BlockId) {
         let Some(key) = self.keys.remove(&block) else { return };
+        self.edits.iter_mut().for_each(|edits| edits.push(Edit::Evicted { block }));
         if let Some(found) = self.found.remove(&key) {
             self.tell(key.tokens.len(), || Change::Removed { node: found.node });
         }

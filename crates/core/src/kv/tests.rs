@@ -190,6 +190,21 @@ fn changes_of_full_blocks_are_told_once_and_all_of_them_anew() {
 }
 
 #[test]
+fn a_mirror_follows_from_one_pool_to_the_next() {
+    let mut mirror = Mirror::default();
+    assert_eq!(mirror.cached_tokens(root(0), &[1, 2, 3]), 0, "it has heard of no pool");
+    let (mut pool, mut next) = (BlockPool::new(4, 2), BlockPool::new(4, 4));
+    cached(0, &[1, 2, 3, 4, 5], &mut pool);
+    mirror.follow(pool.edits());
+    assert_eq!(mirror.cached_tokens(root(0), &[1, 2, 3, 4, 5]), 4);
+    assert_eq!(pool.edits(), [], "they are taken once");
+    cached(0, &[7, 7, 7, 7], &mut next);
+    mirror.follow(next.edits());
+    assert_eq!(mirror.cached_tokens(root(0), &[1, 2, 3, 4, 5]), 0);
+    assert_eq!(mirror.cached_tokens(root(0), &[7, 7, 7, 7, 7]), 4);
+}
+
+#[test]
 fn held_blocks_are_never_given_to_others() {
     let mut pool = BlockPool::new(3, 4);
     let a: Vec<u32> = (0..9).collect();
@@ -276,14 +291,17 @@ proptest! {
     ) {
         let mut pool = BlockPool::new(blocks, size);
         let mut live: Vec<Sequence> = Vec::new();
+        let mut mirror = Mirror::default();
         let mut written: HashMap<BlockId, (u8, Vec<u32>)> = HashMap::new();
         for (leave, salt, tokens) in orders {
             if leave && !live.is_empty() {
                 live.swap_remove(tokens[0] as usize % live.len()).leave(&mut pool);
                 continue;
             }
+            mirror.follow(pool.edits());
             let found = pool.reuse(root(salt), &tokens);
             prop_assert!(found.tokens(size) < tokens.len());
+            prop_assert_eq!(mirror.cached_tokens(root(salt), &tokens), found.tokens(size));
             for (index, block) in found.blocks.iter().enumerate() {
                 prop_assert_eq!(&written[&block.id()], &(salt, tokens[..(index + 1) * size].to_vec()));
             }

@@ -63,7 +63,7 @@ pub enum RequestError {
     QueueFull { capacity: usize, retry_after_s: u32 },
     #[error("the deadline of {after_ms} ms has passed")]
     Timeout { after_ms: u64 },
-    #[error("the deadline of {after_ms} ms cannot be met: the first token is expected after {predicted_ms} ms")]
+    #[error("the deadline of {after_ms} ms cannot be met: the last token is expected after {predicted_ms} ms")]
     DeadlineUnreachable { after_ms: u64, predicted_ms: u64 },
     #[error(
         "a first token within {promised_ms} ms is promised to this priority and expected after {predicted_ms} ms; try again in {retry_after_s} s"

@@ -106,25 +106,11 @@ impl Planner<'_> {
     fn begins_like_one_under_way(&self, at: usize) -> bool {
         let waiting = &self.queues.waiting[at];
         let (request, tokens) = (waiting.request(), waiting.tokens());
-        if !self.caches() || !request.may_use_cache() {
+        if !self.config.shares_prefixes() || !request.may_use_cache() {
             return false;
         }
-        // The last token is computed whatever the cache has.
-        let own = &tokens[..tokens.len() - 1];
-        let leads = |running: &&Running| {
-            let other = running.request();
-            running.shares_prefix()
-                && other.priority() <= request.priority()
-                && other.cache_salt() == request.cache_salt()
-        };
-        self.queues.running.iter().filter(leads).any(|running| {
-            let common = own.iter().zip(running.tokens()).take_while(|(mine, theirs)| mine == theirs).count();
-            common >= running.computed as usize + self.pool.block_size()
-        })
-    }
-
-    fn caches(&self) -> bool {
-        self.config.prefix_caching && !self.config.whole_prompts
+        let size = self.pool.block_size();
+        self.queues.running.iter().any(|running| running.will_share(request, &tokens, size).is_some())
     }
 
     /// Decodes without a chunk so far.
@@ -142,7 +128,7 @@ impl Planner<'_> {
     /// What is cached of one that waits, held, and how many tokens it computes first, so that `owed` blocks are left. Or what it
     /// waits for, and nothing is held.
     fn room_for(&mut self, at: usize, owed: usize) -> Result<(Look, usize), Wait> {
-        let caching = self.caches();
+        let caching = self.config.shares_prefixes();
         let waiting = self.queues.waiting.get(at).ok_or(Wait::Blocks)?;
         let mut look = look_up(waiting, caching, self.pool);
         // Blocks for all that is known, not only for the first chunk: half a prompt in the pool helps nobody. And for

@@ -108,7 +108,7 @@ impl Rig {
         }
         let computing = plan.chunks.iter().map(|chunk| chunk.seq);
         let mut told: Vec<SeqId> = computing.chain(plan.waits.iter().map(|(seq, _)| *seq)).collect();
-        let mut live: Vec<SeqId> = self.scheduler.sequences().iter().map(|view| view.seq).collect();
+        let mut live: Vec<SeqId> = self.scheduler.sequences(&self.pool).iter().map(|view| view.seq).collect();
         told.sort_unstable();
         live.sort_unstable();
         assert_eq!(told, live, "each live sequence computes or is told why not, once: {plan:?}");

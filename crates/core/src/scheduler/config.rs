@@ -77,6 +77,11 @@ impl Config {
         }
     }
 
+    /// Whether what was computed for a prompt is used for others that begin alike.
+    pub fn shares_prefixes(&self) -> bool {
+        self.prefix_caching && !self.whole_prompts
+    }
+
     /// Tokens that one step may hold.
     pub(super) fn step_tokens(&self) -> usize {
         if self.whole_prompts {

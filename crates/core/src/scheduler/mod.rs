@@ -43,7 +43,7 @@ pub use lookup::Speculative;
 pub use plan::{Found, StepPlan};
 pub use policy::thermal;
 pub use policy::{PolicyConfig, PolicyConfigError, PolicyExecutor, PolicyKind};
-pub use preempt::Preemption;
+pub use preempt::{Preemption, may_take};
 pub use settings::{settings, thermal_settings};
 pub use state::Scheduler;
 pub use views::Backlog;

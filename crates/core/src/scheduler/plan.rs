@@ -24,6 +24,8 @@ pub struct StepPlan {
     pub load: StepLoad,
     /// How long it will take at most, or nearly; `None` while too little was measured.
     pub predicted: Option<Micros>,
+    /// How long it may take for the sake of those that decode, where some do.
+    pub limit: Option<Micros>,
 }
 
 /// What an admitted sequence found in the prefix cache.

@@ -267,7 +267,7 @@ fn the_state_can_be_read() {
     let output = model.run(&scheduler.batch(&plan, &pool));
     scheduler.commit(plan, &output, &mut pool);
     let stages: Vec<_> = scheduler
-        .sequences()
+        .sequences(&pool)
         .iter()
         .map(|view| (view.seq.0, view.stage, view.computed_tokens, view.generated_tokens, view.blocks))
         .collect();
@@ -280,7 +280,7 @@ fn the_state_can_be_read() {
         waiting: 1,
         prefill: [0, 0, 9, 9, 9],
     };
-    assert_eq!(scheduler.backlog(), backlog);
+    assert_eq!(scheduler.backlog(&pool), backlog);
     assert!(scheduler.overdue(Micros(u64::MAX)).is_empty(), "none has a deadline");
     scheduler.submit(request_by(3, &job(2, 4, 0), Some(50)));
     assert!(scheduler.overdue(Micros::from_millis(49)).is_empty());

@@ -21,7 +21,7 @@ pub enum Preemption {
 
 /// Whether a sequence of the class `taker` may take the seat and the blocks of one of the class `holder`: anyone takes a
 /// batch's, and the classes above normal those of every class below their own.
-pub(super) fn may_take(taker: Priority, holder: Priority) -> bool {
+pub fn may_take(taker: Priority, holder: Priority) -> bool {
     taker < holder && (taker <= Priority::High || holder == Priority::Batch)
 }
 

@@ -91,6 +91,14 @@ impl Waiting {
         self.request.prompt().len() + self.emitted.len()
     }
 
+    /// How many of the beginning of `tokens`, a sequence's of `request`, the prefix cache will have once this prompt is computed;
+    /// `None` where that is less than a block.
+    pub fn will_share(&self, request: &Request, tokens: &[TokenId], block_size: usize) -> Option<usize> {
+        let leads = self.request.may_use_cache() && may_lead(&self.request, request);
+        let common = || beginning(tokens, self.request.prompt());
+        leads.then(common).filter(|common| *common >= block_size)
+    }
+
     /// What it knows so far, in order.
     pub fn tokens(&self) -> Vec<TokenId> {
         [self.request.prompt(), &self.emitted].concat()
@@ -185,6 +193,14 @@ impl Running {
     /// Its prompt is being computed, and will be found in the prefix cache.
     pub fn shares_prefix(&self) -> bool {
         self.place.is_some() && !self.is_decoding()
+    }
+
+    /// How many of the beginning of `tokens`, a sequence's of `request`, the prefix cache will have once this prompt is computed;
+    /// `None` unless that is at least a block more than it has now.
+    pub fn will_share(&self, request: &Request, tokens: &[TokenId], block_size: usize) -> Option<usize> {
+        let leads = self.shares_prefix() && may_lead(&self.request, request);
+        let common = || beginning(tokens, &self.tokens);
+        leads.then(common).filter(|common| *common >= self.computed as usize + block_size)
     }
 
     /// Its place among those that run.
@@ -282,8 +298,21 @@ impl Running {
     pub fn view(&self) -> SequenceView {
         let stage = if self.is_decoding() { Stage::Decode } else { Stage::Prefill };
         let view = view(&self.request, stage, self.generated());
-        SequenceView { computed_tokens: self.computed as usize, blocks: self.table.len(), ..view }
+        let (computed_tokens, to_compute) = (self.computed as usize, self.prefill_remaining());
+        SequenceView { computed_tokens, to_compute, blocks: self.table.len(), ..view }
     }
+}
+
+/// Whether `follower` may wait for what `leader` computes: one of its class or above, whose blocks it may use.
+fn may_lead(leader: &Request, follower: &Request) -> bool {
+    leader.priority() <= follower.priority() && leader.cache_salt() == follower.cache_salt()
+}
+
+/// How many of the beginning of `tokens` another sequence has in common, all but the last at most: that one is computed whatever
+/// the cache has.
+fn beginning(tokens: &[TokenId], other: &[TokenId]) -> usize {
+    let own = &tokens[..tokens.len() - 1];
+    own.iter().zip(other).take_while(|(mine, theirs)| mine == theirs).count()
 }
 
 /// Of a sequence without blocks.
@@ -297,6 +326,7 @@ fn view(request: &Request, stage: Stage, generated: usize) -> SequenceView {
         prompt_tokens: request.prompt().len(),
         max_tokens: request.max_tokens() as usize,
         computed_tokens: 0,
+        to_compute: request.prompt().len() + generated,
         generated_tokens: generated,
         blocks: 0,
     }

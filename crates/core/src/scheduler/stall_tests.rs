@@ -82,7 +82,7 @@ fn attack_in_heat(
             late += usize::from(cost > MAX_STALL);
         }
         if step > 40 && first_tokens == prompts.len() {
-            scheduler.sequences().iter().for_each(|view| _ = scheduler.abort(view.seq, &mut pool));
+            scheduler.sequences(&pool).iter().for_each(|view| _ = scheduler.abort(view.seq, &mut pool));
             return Outcome { worst_step, worst_gap, prefill_time: now.since(attack_at), steps: step - 40, late };
         }
     }

@@ -123,6 +123,7 @@ impl Scheduler {
         self.preemptions_total += draft.plan.preempted.len() as u64;
         add_guesses(&mut draft, &self.queues, &self.config, &self.cost, pool.block_size());
         draft.plan.predicted = self.predict(&draft.plan.load);
+        draft.plan.limit = draft.limit;
         (!draft.plan.chunks.is_empty()).then_some(draft.plan)
     }
 

@@ -12,7 +12,8 @@ use super::state::Scheduler;
 /// The work that lies ahead, as far as it is known, without that of batches: nobody waits behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Known tokens that are not computed, of waiting and running sequences that do not decode yet.
+    /// Known tokens that are to be computed, of waiting and running sequences that do not decode yet. What one prompt computes
+    /// for several counts once.
     pub prefill_tokens: usize,
     /// Sequences that these belong to.
     pub prompts: usize,
@@ -34,14 +35,34 @@ impl Scheduler {
     }
 
     /// Everything live, running ones first.
-    pub fn sequences(&self) -> Vec<SequenceView> {
-        self.queues.running.iter().map(Running::view).chain(self.queues.waiting.iter().map(Waiting::view)).collect()
+    pub fn sequences(&self, pool: &BlockPool) -> Vec<SequenceView> {
+        let waiting = self.queues.waiting.iter().zip(self.to_compute(pool));
+        let waiting = waiting.map(|(waiting, to_compute)| SequenceView { to_compute, ..waiting.view() });
+        self.queues.running.iter().map(Running::view).chain(waiting).collect()
     }
 
-    pub fn backlog(&self) -> Backlog {
+    /// Of each that waits, the tokens that it will compute itself.
+    fn to_compute(&self, pool: &BlockPool) -> Vec<usize> {
+        let size = pool.block_size();
+        let of = |(at, waiting): (usize, &Waiting)| {
+            let (request, tokens) = (waiting.request(), waiting.tokens());
+            if !self.shares(request) {
+                return tokens.len();
+            }
+            let under_way = self.queues.running.iter().filter_map(|running| running.will_share(request, &tokens, size));
+            let before = self.queues.waiting.range(..at).filter_map(|other| other.will_share(request, &tokens, size));
+            let cached = pool.cached_tokens(Node::Root(request.cache_salt().clone()), &tokens);
+            tokens.len() - under_way.chain(before).fold(cached, usize::max)
+        };
+        self.queues.waiting.iter().enumerate().map(of).collect()
+    }
+
+    pub fn backlog(&self, pool: &BlockPool) -> Backlog {
         let urgent = || self.queues.running.iter().filter(|r| !r.is_batch());
         let queued = || self.queues.waiting.iter().filter(|w| !w.is_batch());
-        let waiting: usize = queued().map(Waiting::known).sum();
+        let to_compute = self.to_compute(pool);
+        let waiting: usize =
+            self.queues.waiting.iter().zip(&to_compute).filter(|(w, _)| !w.is_batch()).map(|(_, tokens)| tokens).sum();
         let running: usize = urgent().map(Running::prefill_remaining).sum();
         let decoding = || urgent().filter(|running| running.is_decoding());
         Backlog {
@@ -50,7 +71,7 @@ impl Scheduler {
             decoding: decoding().count(),
             context_tokens: decoding().map(Running::known).sum(),
             waiting: queued().count(),
-            prefill: self.prefill_by_class(),
+            prefill: self.prefill_by_class(&to_compute),
         }
     }
 
@@ -75,10 +96,10 @@ impl Scheduler {
         running.chain(self.queues.waiting.iter().map(|waiting| waiting.request().priority()))
     }
 
-    fn prefill_by_class(&self) -> [usize; CLASSES] {
+    fn prefill_by_class(&self, to_compute: &[usize]) -> [usize; CLASSES] {
         let mut tokens = [0; CLASSES];
         let running = self.queues.running.iter().map(|r| (r.request().priority(), r.prefill_remaining()));
-        let waiting = self.queues.waiting.iter().map(|w| (w.request().priority(), w.known()));
+        let waiting = self.queues.waiting.iter().map(|w| w.request().priority()).zip(to_compute.iter().copied());
         for (class, remaining) in running.chain(waiting) {
             tokens[class.index()..].iter_mut().for_each(|tokens| *tokens += remaining);
         }
@@ -102,8 +123,15 @@ impl Scheduler {
 
     /// How many tokens of the request's prompt the prefix cache has now.
     pub fn cached_tokens(&self, request: &Request, pool: &BlockPool) -> usize {
-        let caching = self.config.prefix_caching && !self.config.whole_prompts && request.may_use_cache();
-        if caching { pool.cached_tokens(Node::Root(request.cache_salt().clone()), request.prompt()) } else { 0 }
+        if self.shares(request) {
+            pool.cached_tokens(Node::Root(request.cache_salt().clone()), request.prompt())
+        } else {
+            0
+        }
+    }
+
+    fn shares(&self, request: &Request) -> bool {
+        self.config.shares_prefixes() && request.may_use_cache()
     }
 
     /// Tokens of `ThroughputFirst`'s decode burst under way.

@@ -219,7 +219,11 @@ fn register(registry: Registry, config: &Config) -> Metrics {
             "From the end of a pass of the model to the start of the next while there was work.",
             &GAP,
         ),
-        stalls: counter("forebay_stall_budget_exceeded_total", "Steps that took longer than max_stall_ms."),
+        stalls: counter(
+            "forebay_stall_budget_exceeded_total",
+            "Steps that took longer than max_stall_ms, or what the policy makes of it, while sequences decoded.",
+        ),
+        stall_excess: histogram("forebay_stall_excess_seconds", "By how much those steps took longer.", &STEP),
         batches: labelled(
             "forebay_batches_released_total",
             "Batches that left the queue, by what made them flow.",

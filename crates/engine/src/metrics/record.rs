@@ -78,6 +78,7 @@ pub struct Metrics {
     pub(super) step_duration: Histogram,
     pub(super) engine_gap: Histogram,
     pub(super) stalls: IntCounter,
+    pub(super) stall_excess: Histogram,
     pub(super) batches: IntCounterVec,
     pub(super) flushed_requests: Histogram,
     pub(super) queue_time: Histogram,
@@ -169,10 +170,13 @@ impl Metrics {
         self.thermal_level.set(level as i64);
     }
 
-    /// A step took so long; with `max_stall` and sequences that decode it should not take longer than that.
-    pub fn step_time(&self, elapsed: Micros, max_stall: Option<Micros>) {
+    /// A step took so long; with a limit, for those that decode, it should not take longer than that.
+    pub fn step_time(&self, elapsed: Micros, limit: Option<Micros>) {
         self.step_duration.observe(elapsed.as_secs_f64());
-        self.stalls.inc_by(max_stall.is_some_and(|max| elapsed > max).into());
+        if let Some(limit) = limit.filter(|limit| elapsed > *limit) {
+            self.stalls.inc();
+            self.stall_excess.observe(elapsed.since(limit).as_secs_f64());
+        }
     }
 
     /// Between two passes of the model while there was work.

@@ -142,8 +142,8 @@ impl World {
         let requests: Vec<Request> = group.iter().map(Ask::build).collect();
         let class = group.iter().map(|ask| self.intake.config().class(ask.priority)).max().unwrap_or_default();
         let fits = self.intake.config().capacity.for_class(class).admits(self.queued.len(), used, group.len(), tokens);
-        assert_eq!(self.intake.push_group(requests.clone(), self.now), fits);
-        assert_eq!(self.twin.push_group(requests, self.now), fits);
+        assert_eq!(self.intake.push_group(requests.clone(), self.now, whole), fits);
+        assert_eq!(self.twin.push_group(requests, self.now, whole), fits);
         if fits.is_ok() {
             self.queued.extend(group.into_iter().map(|ask| (SeqId(ask.seq), ask)));
         }
