@@ -167,7 +167,8 @@ async fn a_prediction_is_the_work_ahead() {
     post(server.at("/admin/resume"), json!({})).await;
     let (behind, urgent) = (behind.await.expect("no panic"), urgent.await.expect("no panic"));
     assert!((1_600..=2_400).contains(&behind), "{behind} ms behind the others, {alone} ms alone");
-    assert!(urgent <= 2 * alone, "a critical request is behind nobody: {urgent} ms, {alone} ms alone");
+    // Its own 200 tokens in a step of 512, which nobody who decodes keeps short.
+    assert!((alone..=330).contains(&urgent), "a critical request is behind nobody: {urgent} ms, {alone} ms alone");
     while let Some(one) = ahead.join_next().await {
         assert_eq!(one.expect("no panic").0, 200);
     }
