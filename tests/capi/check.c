@@ -97,7 +97,7 @@ static void mistakes(forebay_engine *engine, const forebay_params *params) {
     odd = *params;
     odd.max_tokens = -7;
     expect("max_tokens", forebay_engine_submit(engine, "a", &odd, &request), FOREBAY_ERROR_ARGUMENT);
-    expect("policy 3", forebay_engine_set_scheduling_policy(engine, 3), FOREBAY_ERROR_ARGUMENT);
+    expect("policy 4", forebay_engine_set_scheduling_policy(engine, 4), FOREBAY_ERROR_ARGUMENT);
     expect("params", forebay_params_init(NULL), FOREBAY_ERROR_NULL);
 
     expect("an unknown request", forebay_engine_poll(engine, 99, 0, text, sizeof text, NULL, 0, &output),
@@ -142,7 +142,7 @@ static void answers(forebay_engine *engine, const forebay_params *params) {
 
     expect("total", forebay_engine_total_tokens(engine, &total), FOREBAY_OK);
     expect_true("the tokens were counted", total >= 48);
-    for (uint32_t policy = 0; policy < 3; policy++) {
+    for (uint32_t policy = 0; policy < 4; policy++) {
         uint32_t now = 9;
         expect("set policy", forebay_engine_set_scheduling_policy(engine, policy), FOREBAY_OK);
         expect("policy", forebay_engine_scheduling_policy(engine, &now), FOREBAY_OK);
