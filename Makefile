@@ -132,10 +132,10 @@ bench-peers: ## beside llama.cpp: LLAMA_BENCH=path LLAMA_SERVER=path FILES="a-q4
 	LLAMA_BENCH="$(LLAMA_BENCH)" LLAMA_SERVER="$(LLAMA_SERVER)" \
 		$(PYTHON) benches/peers.py --bench "$$bench" --forebay target/release/forebay $(FILES)
 
-# Writes the table of docs/simulator.md; wants a quiet machine.
 tables: ## writes the tables of docs/strategies.md from the simulator
 	FOREBAY_BLESS=1 $(CARGO) test --locked -q -p forebay-sim --lib table_tests
 
+# Writes the table of docs/simulator.md; wants a quiet machine.
 validate-simulator: ## what `forebay simulate` predicts beside what `forebay bench` measures
 	$(CARGO) build --release --locked
 	$(PYTHON) benches/validate.py
